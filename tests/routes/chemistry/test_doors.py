@@ -154,11 +154,8 @@ NOTATIONS = (
     ("CCOCC.[Al+3].[Cl-].[Cl-].[Cl-]", "CCOCC.Cl[Al](Cl)Cl", "CC[O+](CC)[Al-](Cl)(Cl)Cl", "CCO(CC)->[Al](Cl)(Cl)Cl"),
     ("C1CCOC1.[Al+3].[Cl-].[Cl-].[Cl-]", "C1CCOC1.Cl[Al](Cl)Cl", "Cl[Al-](Cl)(Cl)[O+]1CCCC1"),
     ("CN(C)C.[AlH3]", "CN(C)C.[Al+3].[H-].[H-].[H-]", "C[N+](C)(C)[AlH3-]", "CN(C)(C)->[AlH3]"),
-    (
-        "C1CN2CCN1CC2.[CH3][Al]([CH3])[CH3].[CH3][Al]([CH3])[CH3]",
-        "C[Al](C)C.C[Al](C)C.C1CN2CCN1CC2",
-        "C[Al-](C)(C)[N+]12CC[N+](CC1)(CC2)[Al-](C)(C)C",
-    ),
+    ("C1CN2CCN1CC2.[CH3][Al]([CH3])[CH3].[CH3][Al]([CH3])[CH3]", "C[Al](C)C.C[Al](C)C.C1CN2CCN1CC2",
+     "C[Al-](C)(C)[N+]12CC[N+](CC1)(CC2)[Al-](C)(C)C"),
     ("BrB(Br)Br.CSC", "CSC.BrB(Br)Br", "C[S+](C)[B-](Br)(Br)Br"),
     ("CSC.ClB(Cl)Cl", "ClB(Cl)Cl.CSC", "C[S+](C)[B-](Cl)(Cl)Cl"),
     ("C[N+](C)(C)[O-]", "CN(C)(C)=O", "CN(C)(C)->O", "CN(C)(C)->[O]"),
@@ -176,11 +173,8 @@ NOTATIONS = (
     ("CO[N+](=O)[O-]", "CON(=O)=O"),
     ("C=P(C)(C)C", "[CH2-][P+](C)(C)C"),
     ("CC(=O)C=P(C)(C)C", "CC(=O)[CH-][P+](C)(C)C", "CC([O-])=C[P+](C)(C)C"),
-    (
-        "CCOC(=O)C=P(c1ccccc1)(c1ccccc1)c1ccccc1",
-        "CCOC(=O)[CH-][P+](c1ccccc1)(c1ccccc1)c1ccccc1",
-        "CCOC([O-])=C[P+](c1ccccc1)(c1ccccc1)c1ccccc1",
-    ),
+    ("CCOC(=O)C=P(c1ccccc1)(c1ccccc1)c1ccccc1", "CCOC(=O)[CH-][P+](c1ccccc1)(c1ccccc1)c1ccccc1",
+     "CCOC([O-])=C[P+](c1ccccc1)(c1ccccc1)c1ccccc1"),
     ("C=S(C)C", "C[S+](C)[CH2-]"),
     ("C=S(C)(C)=O", "C[S+](C)(=O)[CH2-]", "[CH2-][S+](C)(C)=O"),
     ("CN=S(C)C", "C[S+](C)[N-]C"),
@@ -192,21 +186,12 @@ NOTATIONS = (
     ("[NH2-].[Na+]", "N[Na]", "[Na]N"),
     ("CC(C)(C)[NH-].[Li+]", "CC(C)(C)N[Li]"),
     ("C[N-]C.C[N-]C.C[N-]C.C[N-]C.[Ti+4]", "CN([Ti](N(C)C)(N(C)C)N(C)C)C"),
-    (
-        "CC1(C)CCCC(C)(C)[N-]1.[Cl-].[Cl-].[Li+].[Mg+2]",
-        "CC1(C)CCCC(C)(C)[N-]1.[Cl-].[Li+].[Mg+2].[Cl-]",
-        "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li]Cl",
-        "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li+].[Cl-]",
-    ),
-    (
-        "C[Si](C)(C)[N-][Si](C)(C)C.[Br-].[Mg+2]",
-        "C[Si](C)(C)[N-][Si](C)(C)C.[Mg+2].[Br-]",
-        "C[Si](C)(C)N([Mg]Br)[Si](C)(C)C",
-    ),
-    (
-        "C[Si](C)(C)[N-][Si](C)(C)C.C[Si](C)(C)[N-][Si](C)(C)C.[Zn+2]",
-        "C[Si](C)(C)N([Zn]N([Si](C)(C)C)[Si](C)(C)C)[Si](C)(C)C",
-    ),
+    ("CC1(C)CCCC(C)(C)[N-]1.[Cl-].[Cl-].[Li+].[Mg+2]", "CC1(C)CCCC(C)(C)[N-]1.[Cl-].[Li+].[Mg+2].[Cl-]",
+     "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li]Cl", "CC1(C)CCCC(C)(C)N1[Mg]Cl.[Li+].[Cl-]"),
+    ("C[Si](C)(C)[N-][Si](C)(C)C.[Br-].[Mg+2]", "C[Si](C)(C)[N-][Si](C)(C)C.[Mg+2].[Br-]",
+     "C[Si](C)(C)N([Mg]Br)[Si](C)(C)C"),
+    ("C[Si](C)(C)[N-][Si](C)(C)C.C[Si](C)(C)[N-][Si](C)(C)C.[Zn+2]",
+     "C[Si](C)(C)N([Zn]N([Si](C)(C)C)[Si](C)(C)C)[Si](C)(C)C"),
     ("[AlH4-].[Li+]", "[Al+3].[H-].[H-].[H-].[H-].[Li+]", "[Li+].[AlH3].[H-]"),
     ("[2H][Al-]([2H])([2H])[2H].[Li+]", "[Al+3].[2H-].[2H-].[2H-].[2H-].[Li+]"),
     ("CC(C)[CH2][AlH][CH2]C(C)C", "CC(C)C[AlH]CC(C)C", "CC(C)C[Al+]CC(C)C.[H-]"),
@@ -214,7 +199,7 @@ NOTATIONS = (
     ("[Na+].[OH-]", "O[Na]"),
     ("[CH3-].[Na+]", "C[Na]"),
     ("C[NH-].[Na+]", "[Na]NC"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("spellings", NOTATIONS, ids=lambda spellings: spellings[0])
