@@ -307,12 +307,8 @@ class _Need:
 def templates() -> Environment:
     """Return the templates of this package."""
     environment = html.templates(_HERE)
-    environment.filters["score"] = _score
-    environment.filters["build_link"] = _build_link
-    environment.filters["build_step_link"] = lambda at, route: _build_link(route, at)
-    environment.filters["patent"] = _patent
-    environment.filters["is_nan"] = math.isnan
-    environment.filters["is_finite"] = math.isfinite
+    environment.filters |= {"score": _score, "patent": _patent, "is_nan": math.isnan, "is_finite": math.isfinite}
+    environment.filters |= {"build_link": _build_link, "build_step_link": lambda at, route: _build_link(route, at)}
     environment.globals |= {"counted": counted, "ideas": IDEAS}
     return environment
 

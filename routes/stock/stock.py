@@ -256,14 +256,11 @@ class Stock:
     def _is_sound(self) -> bool:
         """Return whether the sizes, the order and the places of arrays from a cache are right."""
         notes, text = self._notes, self._notes.text
-        return (
-            all(
-                keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
-                for keys in (self._hashes, self._graphs, notes.keys)
-            )
-            and notes.keys.shape == notes.prices.shape == notes.starts.shape
-            and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
-        )
+        for keys in (self._hashes, self._graphs, notes.keys):
+            if keys.dtype != np.uint64 or keys.ndim != 1 or not (keys[1:] > keys[:-1]).all():
+                return False
+        has_texts = not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text))
+        return has_texts and notes.keys.shape == notes.prices.shape == notes.starts.shape
 
     def _to_cache(self, path: Path, stamp: str) -> None:
         arrays: dict[str, np.ndarray] = {
@@ -306,14 +303,14 @@ class Stock:
         return _cached_offer(ref(self), smiles)
 
     def _find_offer(self, smiles: str) -> Offer | None:
-        name = _name_of(smiles, self.kind)
+        name = name_of(smiles, self.kind)
         if name is None:
             return None
         if _has(self._hashes, hash64(name)):
             return self._noted_offer(smiles, name)
         if self.is_strict:
             return None
-        parent = parent_form(name if self.kind == "smiles" else cast(str, _name_of(smiles, "smiles")))
+        parent = parent_form(name if self.kind == "smiles" else cast(str, name_of(smiles, "smiles")))
         forms = [(parent, OTHER_SALT)]
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
@@ -323,7 +320,7 @@ class Stock:
             if _has(self._graphs, hash64(graph(parent))):
                 forms += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in forms:
-            name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
+            name = other if self.kind == "smiles" else cast(str, name_of(other, self.kind))
             if _has(self._hashes, hash64(name)):
                 return self._noted_offer(smiles, name, form, other)
         return None
@@ -344,7 +341,7 @@ class Stock:
     def without(self, target: str) -> Callable[[str], bool]:
         """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""
         forms = {target}
-        if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
+        if not self.is_strict and (name := name_of(target, "smiles")) is not None:
             parent = parent_form(name)
             forms = {target, parent, *tautomers(parent)}
         return lambda smiles: (
@@ -391,7 +388,7 @@ class BloomStock(Stock):
         """None: the number of molecules is unknown."""
 
     def _find_offer(self, smiles: str) -> Offer | None:
-        name = _name_of(smiles, self.kind)
+        name = name_of(smiles, self.kind)
         if name is None:
             return None
         if self._contains(name):
@@ -444,7 +441,8 @@ def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
     )  # fmt: skip
 
 
-def _name_of(smiles: str, kind: str) -> str | None:
+def name_of(smiles: str, kind: str) -> str | None:
+    """Return the canonical SMILES or the InChIKey of a molecule, or None if it cannot be read."""
     try:
         molecule = parse(smiles)
     except ValueError:
@@ -456,4 +454,4 @@ def _name(entry: str, kind: str) -> str | None:
     """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
-    return _name_of(entry, kind)
+    return name_of(entry, kind)
