@@ -16,7 +16,7 @@ import random
 import re
 import string
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,8 @@ def smiles_and_name(line: str) -> tuple[str, str]:
     if inchi := re.match(r"(InChI=\S+)\s*(.*)", line.strip()):  # which has commas
         return inchi[1], inchi[2].strip('"')
     first, tab, rest = line.strip().partition("\t")
-    if " " in first and " " not in (joined := joined_tokens(first)):
-        return joined, rest.strip()
+    if " " in first and " " not in (smiles := joined_tokens(first)):
+        return smiles, rest.strip()
     parts = re.fullmatch(r"([^\s,;]*)(\s+\|[^|]*\|)?[\s,;]*((?s:.*))", f"{first}{tab}{rest}")
     assert parts is not None  # any text matches
     smiles, extension, name = parts.groups("")
@@ -70,10 +70,9 @@ def joined_tokens(text: str) -> str:
 
     A text with a name behind its SMILES, and any other, is returned as it is.
     """
-    first, *rest = text.split(" ")
-    if all(map(str.isdigit, rest)):
-        return text
-    return "".join((first, *rest)) if all(re.fullmatch(_TOKEN, word) for word in (first, *rest)) else text
+    words = text.split(" ")
+    is_named = all(map(str.isdigit, words[1:]))
+    return text if is_named or not all(re.fullmatch(_TOKEN, word) for word in words) else "".join(words)
 
 
 def split_parts(text: str) -> list[str]:
@@ -210,7 +209,7 @@ class Route:
             ValueError: a field is missing, has a wrong type or is not a SMILES, or there are more than 64 reactions in
                 a row. The message names the place, such as `children[1].smiles`.
         """
-        return _from_dict(data, "", MAX_DEPTH)
+        return read_tree(data, "", _children)
 
     def to_string(self) -> str:
         """Return the DirectMultiStep text: `str(self.to_dict()).replace(" ", "")`. It contains every backslash
@@ -233,12 +232,11 @@ class Route:
         """
         try:
             # SMILES contain no quotes, and JSON has the same escape for a backslash
-            route = _from_dict(json.loads(text.replace("'", '"')), "", MAX_DEPTH)
+            route = cls.from_dict(json.loads(text.replace("'", '"')))
         except RecursionError:
             raise ValueError("nested deeper than the allowed number of reactions") from None
-        written = route.to_string()
-        if written != text:
-            raise ValueError(f"expected {written[:200]!r}, found {text[:200]!r}")
+        if (expected := route.to_string()) != text:
+            raise ValueError(f"expected {expected[:200]!r}, found {text[:200]!r}")
         return route
 
     def format_tree(self, missing: Collection[str] | None = None, common: Collection[str] = ()) -> str:
@@ -256,16 +254,14 @@ class Route:
             The lines, joined by line breaks.
         """
         leaves = self.leaves()
-        stocked = set() if missing is None else set(leaves) - set(missing)
-        marks = {leaf: "◦ " if leaf in common else "• " for leaf in stocked}
-        count, bought = self.num_reactions, Counter(marks.get(leaf) for leaf in leaves)
-        lines = list(self._tree_lines("", "", marks))
-        lines.append(
-            f"{counted(count, 'reaction')}, longest path {self.depth}; {counted(len(leaves), 'starting material')}"
-            + ("" if missing is None else f", • {bought['• ']} sold")
-            + (f", ◦ {bought['◦ ']} common" if bought["◦ "] else "")
-        )
-        return "\n".join(lines)
+        materials = set() if missing is None else set(leaves) - set(missing)
+        marks = {leaf: "◦ " if leaf in common else "• " for leaf in materials}
+        counts = Counter(marks.get(leaf) for leaf in leaves)
+        last = f"{counted(self.num_reactions, 'reaction')}, longest path {self.depth}; "
+        last += counted(len(leaves), "starting material")
+        last += "" if missing is None else f", • {counts['• ']} sold"
+        last += f", ◦ {counts['◦ ']} common" if counts["◦ "] else ""
+        return "\n".join([*self._tree_lines("", "", marks), last])
 
     def _tree_lines(self, first: str, rest: str, marks: Mapping[str, str]) -> Iterator[str]:
         yield f"{first}{'' if self.children else marks.get(self.smiles, '')}{self.smiles}"
@@ -275,19 +271,46 @@ class Route:
             yield from child._tree_lines(rest + branch, rest + below, marks)
 
 
-def _from_dict(data: Any, place: str, depth_left: int) -> Route:
+def read_tree(
+    data: Any,
+    place: str,
+    reactants: Callable[[dict[str, Any], str], Iterable[tuple[Any, str]]],
+    plain: Callable[[Any], Any] = lambda smiles: smiles,
+    depth_left: int = MAX_DEPTH,
+) -> Route:
+    """Read a route from nested dictionaries.
+
+    Args:
+        data: the dictionary of the target, with its `smiles`.
+        place: its place, for messages.
+        reactants: returns the dictionaries of the reactants of a molecule, each with its place.
+        plain: returns the SMILES to use for that of a dictionary.
+        depth_left: the largest number of reactions in a row.
+
+    Raises:
+        ValueError: as in [`Route.from_dict`].
+    """
     if not isinstance(data, dict):
         raise ValueError(f"{place or 'route'}: expected an object, got {type(data).__name__}")
-    prefix = f"{place}." if place else ""
+    children = list(reactants(data, place))
     if "smiles" not in data:
-        raise ValueError(f"{prefix}smiles: missing")
-    children = data.get("children", [])
-    if not isinstance(children, list | tuple):
-        raise ValueError(f"{prefix}children: expected a list, got {type(children).__name__}")
+        raise ValueError(f"{join_places(place, 'smiles')}: missing")
     if children and depth_left <= 0:
-        raise ValueError(f"{prefix}children: nested deeper than the allowed number of reactions")
-    reactants = tuple(_from_dict(child, f"{prefix}children[{i}]", depth_left - 1) for i, child in enumerate(children))
+        raise ValueError(f"{children[0][1]}: nested deeper than the allowed number of reactions")
+    parts = tuple(read_tree(child, where, reactants, plain, depth_left - 1) for child, where in children)
     try:
-        return Route(data["smiles"], reactants)
+        return Route(plain(data["smiles"]), parts)
     except ValueError as error:
-        raise ValueError(f"{prefix}smiles: {error}") from None
+        raise ValueError(f"{join_places(place, 'smiles')}: {error}") from None
+
+
+def join_places(place: str, name: str) -> str:
+    """Return the place of a member of an object."""
+    return f"{place}.{name}" if place else name
+
+
+def _children(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:
+    where, children = join_places(place, "children"), data.get("children", [])
+    if not isinstance(children, list | tuple):
+        raise ValueError(f"{where}: expected a list, got {type(children).__name__}")
+    return ((child, f"{where}[{index}]") for index, child in enumerate(children))

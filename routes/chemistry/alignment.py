@@ -41,8 +41,8 @@ def aligned_routes(route: Route, count: int, rng: random.Random) -> list[Route]:
         The aligned routes.
     """
     first, *others = rooted_smiles(route.smiles)
-    drawn = (text for text in rng.sample(others, len(others)) if _is_writable(text, first))
-    return [aligned_route(route, smiles) for smiles in (first, *itertools.islice(drawn, count - 1))]
+    texts = (text for text in rng.sample(others, len(others)) if _is_writable(text, first))
+    return [aligned_route(route, smiles) for smiles in (first, *itertools.islice(texts, count - 1))]
 
 
 def aligned_route(route: Route, smiles: str) -> Route:
@@ -80,13 +80,11 @@ def _nearest(smiles: str, product: str) -> tuple[str, list[tuple[int, int]]]:
     places = _places(product)
     ways = sorted((len(text) - 2 * _common(text, places, len(product)), number, text)
                   for number, text in enumerate(rooted_smiles(smiles)))  # fmt: skip
-    best = []
-    for distance, number, text in ways[:_COMPARED]:
-        pieces = _pieces(text, product)
-        best.append((distance + len(pieces), number, text, pieces))
-    for _, _, text, pieces in sorted(best):
+    pieces_of = {text: _pieces(text, product) for _, _, text in ways[:_COMPARED]}
+    best = sorted((distance + len(pieces_of[text]), number, text) for distance, number, text in ways[:_COMPARED])
+    for _, _, text in best:
         if _is_writable(text, smiles):
-            return text, pieces
+            return text, pieces_of[text]
     # No text is writable, so the SMILES stays as it is. The check of the vocabulary then reports the route.
     return smiles, _pieces(smiles, product)
 

@@ -73,13 +73,10 @@ def parent_form(smiles: str) -> str:
             if not any(atom.GetAtomicNum() in (6, 7) for atom in molecule.GetAtoms()):
                 return smiles
         neutral = uncharger.uncharge(molecule)
-    allowed = {index for (index,) in molecule.GetSubstructMatches(exchanges)}
-    changed = {
-        atom.GetIdx()
-        for atom, after in zip(cast(Any, molecule).GetAtoms(), neutral.GetAtoms(), strict=True)
-        if atom.GetFormalCharge() != after.GetFormalCharge()
-    }
-    return Chem.MolToSmiles(neutral if changed <= allowed else molecule)
+    places = {place for (place,) in molecule.GetSubstructMatches(exchanges)}
+    atoms = zip(cast(Any, molecule).GetAtoms(), neutral.GetAtoms(), strict=True)
+    changes = {atom.GetIdx() for atom, after in atoms if atom.GetFormalCharge() != after.GetFormalCharge()}
+    return Chem.MolToSmiles(neutral if changes <= places else molecule)
 
 
 @lru_cache(KNOWN)
@@ -111,11 +108,8 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     with rdBase.BlockLogs():
         for other in enumerator.Enumerate(molecule):
             name = Chem.MolToSmiles(other)
-            if (
-                name != smiles
-                and _num_stereo(other, name) == _num_stereo(molecule, smiles)
-                and not _gained(other, molecule) | _gained(molecule, other)
-            ):
+            is_alike = name != smiles and _num_stereo(other, name) == _num_stereo(molecule, smiles)
+            if is_alike and not _gained(other, molecule) | _gained(molecule, other):
                 names.append(name)
     return tuple(names)
 
@@ -127,11 +121,8 @@ def graph(smiles: str) -> str:
 
 def _gained(molecule: Any, other: Any) -> set[int]:
     """Return the carbons that have more hydrogens than in another tautomer, and are not acidic."""
-    more = {
-        atom.GetIdx()
-        for atom, before in zip(molecule.GetAtoms(), other.GetAtoms(), strict=True)
-        if atom.GetAtomicNum() == 6 and atom.GetTotalNumHs() > before.GetTotalNumHs()
-    }
+    atoms = [pair for pair in zip(molecule.GetAtoms(), other.GetAtoms(), strict=True) if pair[0].GetAtomicNum() == 6]
+    more = {atom.GetIdx() for atom, before in atoms if atom.GetTotalNumHs() > before.GetTotalNumHs()}
     return more - {place for (place,) in molecule.GetSubstructMatches(_standardizer()[3])} if more else more
 
 

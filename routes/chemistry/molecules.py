@@ -68,11 +68,9 @@ def parse(text: str) -> Chem.Mol:
         raise ValueError(f"{text[:80]!r}... has {len(text)} characters: at most {MOST_CHARACTERS} are allowed.")
     if inchi := _INCHI.fullmatch(text.strip()):
         return _of_inchi(inchi[0], is_key=inchi["key"] is not None)
-    extended = _EXTENDED.fullmatch(text.strip())
-    smiles, extension = extended.groups() if extended else (joined_tokens(text.strip()), "")
+    smiles, extension = _extension(text)
     smiles = _checked(smiles)
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles + extension, _parameters())
+    molecule = _of_extended(smiles, extension)
     if _DATIVE.search(smiles) and not extension:
         molecule = without_dative_bonds(smiles) or molecule
     if molecule is None or molecule.GetNumAtoms() == 0:
@@ -84,11 +82,20 @@ def parse(text: str) -> Chem.Mol:
     elif not is_unusual(smiles) and _BOND_MARKS.isdisjoint(smiles):
         return molecule
     if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
-        raise ValueError(
-            f"{_quoted(smiles)}: it has a dative or an undefined bond. Write it with charges, and the fragment bonds "
-            "`~` of RXN4Chemistry as dots."
-        )
+        reason = "it has a dative or an undefined bond"
+        raise ValueError(f"{_quoted(smiles)}: {reason}. Write charges, and dots for the fragment bonds `~`.")
     return normalised(molecule)
+
+
+def _extension(text: str) -> tuple[str, str]:
+    """Return the SMILES and the extension of a CXSMILES. That of another text is empty."""
+    extended = _EXTENDED.fullmatch(text.strip())
+    return (extended[1], extended[2]) if extended else (joined_tokens(text.strip()), "")
+
+
+def _of_extended(smiles: str, extension: str) -> Any:
+    with rdBase.BlockLogs():
+        return Chem.MolFromSmiles(smiles + extension, _parameters())
 
 
 def _checked(smiles: str) -> str:
@@ -111,9 +118,7 @@ def _warn_of_axis(smiles: str) -> None:
 
 def _of_inchi(text: str, is_key: bool) -> Chem.Mol:
     if is_key:
-        raise ValueError(
-            f"{text!r} is an InChIKey, a hash that does not contain the molecule: give its SMILES or InChI."
-        )
+        raise ValueError(f"{text!r} is an InChIKey, a hash without the molecule: give its SMILES or InChI.")
     with rdBase.BlockLogs():
         molecule = Chem.MolFromInchi(text)
     if molecule is None or molecule.GetNumAtoms() == 0:
@@ -137,10 +142,9 @@ def tautomer_enumerator() -> Any:
 
 def is_axially_chiral(text: str) -> bool:
     """Return whether a CXSMILES is one of two atropisomers, which a SMILES does not tell apart."""
-    extended = _EXTENDED.fullmatch(text.strip()) if "|" in text else None
-    with rdBase.BlockLogs():
-        molecule: Any = extended and Chem.MolFromSmiles("".join(extended.groups()), _parameters())
-    return bool(molecule) and any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds())
+    smiles, extension = _extension(text)
+    molecule = _of_extended(smiles, extension) if extension else None
+    return molecule is not None and any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds())
 
 
 @lru_cache(KNOWN // 16)
@@ -148,11 +152,8 @@ def lost_configuration(text: str) -> str | None:
     """Return a sentence about the stereocentres of a CXSMILES that [`parse`] reads as undefined, because only their
     configurations relative to each other are known; None if there are none.
     """
-    if "|" not in text or not (extended := _EXTENDED.fullmatch(text.strip())):
-        return None
-    smiles, extension = extended.groups()
-    with rdBase.BlockLogs():
-        molecule: Any = Chem.MolFromSmiles(smiles + extension, _parameters())
+    smiles, extension = _extension(text)
+    molecule = _of_extended(smiles, extension) if extension else None
     if molecule is None or not (centres := _relative_centres(molecule, extension)):
         return None
     number = f"its {len(centres)} stereocentres with it are" if len(centres) > 1 else "its stereocentre is"
@@ -175,10 +176,8 @@ def unpaired_electrons(smiles: str) -> list[str]:
 def _apply_extension(molecule: Chem.Mol, smiles: str, extension: str) -> None:
     """Remove the stereochemistry of centres whose absolute configuration is unknown, and refuse polymers."""
     if any(group.GetProp("TYPE") in _POLYMERS for group in Chem.GetMolSubstanceGroups(molecule)):
-        raise ValueError(
-            f"{_quoted(smiles)}: brackets make it the repeating unit of a polymer or part of a mixture. Give one "
-            "molecule."
-        )
+        reason = "brackets make it the repeating unit of a polymer or part of a mixture"
+        raise ValueError(f"{_quoted(smiles)}: {reason}. Give one molecule.")
     if any(bond.GetStereo() in _AXIAL for bond in molecule.GetBonds()):
         _warn_of_axis(smiles)
     for place in _relative_centres(molecule, extension):
@@ -313,9 +312,8 @@ def largest_organic_part(smiles: str) -> str:
     """
     from rdkit.Chem.MolStandardize import rdMolStandardize  # takes half a second to import
 
-    molecule = Chem.MolFromSmiles(canonical_smiles(smiles))
     with rdBase.BlockLogs():
-        neutral = rdMolStandardize.Uncharger().uncharge(molecule)
+        neutral = rdMolStandardize.Uncharger().uncharge(Chem.MolFromSmiles(canonical_smiles(smiles)))
         parts = Chem.GetMolFrags(neutral, asMols=True)
         drugs = [part for part in parts if Chem.MolToSmiles(part, isomericSmiles=False) not in counter_ions()]
         mixture = Chem.MolFromSmiles(".".join(map(Chem.MolToSmiles, drugs or parts)))

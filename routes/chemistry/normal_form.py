@@ -45,6 +45,7 @@ _PATTERNS = {
     # an aromatic carbanion with three neighbours is a cyclopentadienide
     "carbanion": "[$([C-]),$([c-;X2]);!$(*~[*+]);!$([C-]#N)]",
     "halide": "[F,Cl,Br,I;-;X0]",
+    "hydride": "[#1;-;D0]",
 }
 
 
@@ -82,48 +83,34 @@ def normalised(molecule: Any) -> Any:
     """Return the normal form of a molecule, an RDKit `Mol`. It has the same atoms."""
     normalizer, rules, patterns = _tools()
     with rdBase.BlockLogs():
-        parts = _with_ions(_with_hydrides(_without_complexes(Chem.RWMol(molecule), patterns)), patterns)
+        parts = _with_ions(_with_hydrides(_without_complexes(Chem.RWMol(molecule), patterns), patterns), patterns)
         return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(rules.normalize(normalizer.normalize(parts)), patterns)))
 
 
 def _without_complexes(molecule: Any, patterns: dict[str, Any]) -> Any:
     """Separate Lewis acids from their donors."""
-    pairs = {
-        match[:2] for kind in ("complex", "MIDA boronate") for match in molecule.GetSubstructMatches(patterns[kind])
-    }
-    for donor, acceptor in pairs:
-        molecule.RemoveBond(donor, acceptor)
-        _charge(molecule.GetAtomWithIdx(donor), -1)
-        _charge(molecule.GetAtomWithIdx(acceptor), 1)
+    kinds = ("complex", "MIDA boronate")
+    for donor, acceptor in {match[:2] for kind in kinds for match in molecule.GetSubstructMatches(patterns[kind])}:
+        _switch_bond(molecule, donor, acceptor, -1)
     return molecule
 
 
-def _with_hydrides(molecule: Any) -> Any:
+def _with_hydrides(molecule: Any, patterns: dict[str, Any]) -> Any:
     """Bind hydride ions to aluminium."""
-    hydrides = [
-        atom
-        for atom in molecule.GetAtoms()
-        if (atom.GetAtomicNum(), atom.GetFormalCharge()) == (1, -1) and not atom.GetDegree()
-    ]
-    metals = [atom for atom in molecule.GetAtoms() if atom.GetSymbol() == "Al"] if hydrides else []
-    for metal in metals:
-        bound = metal.GetTotalNumHs(includeNeighbors=True)
-        while hydrides and (metal.GetFormalCharge() > 0 or (metal.GetFormalCharge() == 0 and bound == 3)):
-            hydride = hydrides.pop()
-            molecule.AddBond(metal.GetIdx(), hydride.GetIdx(), Chem.BondType.SINGLE)
-            _charge(metal, -1)
-            _charge(hydride, 1)
-            bound += 1
+    hydrides = [place for (place,) in molecule.GetSubstructMatches(patterns["hydride"])]
+    for metal in [atom for atom in molecule.GetAtoms() if atom.GetSymbol() == "Al"]:
+        count = metal.GetTotalNumHs(includeNeighbors=True)
+        while hydrides and (metal.GetFormalCharge() > 0 or (metal.GetFormalCharge() == 0 and count == 3)):
+            _switch_bond(molecule, metal.GetIdx(), hydrides.pop(), -1)
+            count += 1
     return molecule
 
 
 def _with_ions(molecule: Any, patterns: dict[str, Any]) -> Any:
     """Separate the metals of salts, hydrides such as `[NaH]`, and organic compounds of alkali metals, as cations."""
-    pairs = {pair for kind in ("alkali", "salt", "reagent") for pair in molecule.GetSubstructMatches(patterns[kind])}
-    for metal, other in pairs:
-        molecule.RemoveBond(metal, other)
-        _charge(molecule.GetAtomWithIdx(metal), 1)
-        _charge(molecule.GetAtomWithIdx(other), -1)
+    kinds = ("alkali", "salt", "reagent")
+    for metal, other in {pair for kind in kinds for pair in molecule.GetSubstructMatches(patterns[kind])}:
+        _switch_bond(molecule, metal, other, 1)
     for atom in list(molecule.GetAtoms()):
         if re.fullmatch(f"{_ALKALI}|Li|Mg|Ca", atom.GetSymbol()) and atom.GetDegree() == 0:
             for _ in range(atom.GetTotalNumHs()):
@@ -149,12 +136,19 @@ def _bound(molecule: Any, patterns: dict[str, Any]) -> Any:
         for anions in (carbanions, [] if metal.GetSymbol() in ("Mg", "Zn") else halides) if is_organic else ():
             while anions and metal.GetFormalCharge() > 0:
                 anion = anions.pop(0)
-                if bound.GetBondBetweenAtoms(place, anion) is not None:
-                    continue  # drawn with the bond and the charges
-                bound.AddBond(place, anion, Chem.BondType.SINGLE)
-                _charge(metal, -1)
-                _charge(bound.GetAtomWithIdx(anion), 1)
+                if bound.GetBondBetweenAtoms(place, anion) is None:  # else drawn with the bond and the charges
+                    _switch_bond(bound, place, anion, -1)
     return bound
+
+
+def _switch_bond(molecule: Any, first: int, second: int, charge: int) -> None:
+    """Bind two atoms, or separate them if they are bound. `first` takes up a charge, and `second` gives it."""
+    if molecule.GetBondBetweenAtoms(first, second) is None:
+        molecule.AddBond(first, second, Chem.BondType.SINGLE)
+    else:
+        molecule.RemoveBond(first, second)
+    _charge(molecule.GetAtomWithIdx(first), charge)
+    _charge(molecule.GetAtomWithIdx(second), -charge)
 
 
 def _charge(atom: Any, change: int) -> None:

@@ -78,9 +78,7 @@ class Depiction:
         Lines and letters of the same colour are joined into one path, so the result is a fifth as long as RDKit's. It
         is empty if the molecule is shown as text.
         """
-        if self.molecule is None:
-            return ""
-        return _compact(self.raw)
+        return "" if self.molecule is None else _compact(self.raw)
 
 
 def depict(smiles: str) -> Depiction:
@@ -90,17 +88,14 @@ def depict(smiles: str) -> Depiction:
 
 def depict_route(route: Route) -> list[Depiction]:
     """Draw the molecules of a route, depth first. Each reactant stands as in its product."""
-    tree = nodes(route)
-    molecules = [_read(node.route.smiles) for node in tree]
-    for index, node in enumerate(tree):
-        molecules[index] = _placed(molecules[index], None if node.parent is None else molecules[node.parent])
-    return [_depiction(node.route.smiles, molecule) for node, molecule in zip(tree, molecules, strict=True)]
-
-
-def _read(smiles: str) -> Chem.Mol | None:
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    return molecule if molecule is not None and 0 < molecule.GetNumAtoms() <= MAX_ATOMS else None
+    molecules: list[Chem.Mol | None] = []
+    for node in nodes(route):
+        with rdBase.BlockLogs():
+            molecule = Chem.MolFromSmiles(node.route.smiles)
+        is_small = molecule is not None and 0 < molecule.GetNumAtoms() <= MAX_ATOMS
+        product = None if node.parent is None else molecules[node.parent]
+        molecules.append(_placed(molecule, product) if is_small else None)
+    return [_depiction(smiles, molecule) for smiles, molecule in zip(route.molecules(), molecules, strict=True)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -113,17 +108,16 @@ def _common_part(product: str, reactant: str) -> Chem.Mol | None:
     return common.queryMol if common.numAtoms >= 2 else None
 
 
-def _placed(molecule: Chem.Mol | None, product: Chem.Mol | None) -> Chem.Mol | None:
+def _placed(molecule: Chem.Mol, product: Chem.Mol | None) -> Chem.Mol | None:
     """Return a molecule with coordinates: those of its product for the part that they share. None if RDKit fails."""
-    if molecule is None:
-        return None
     core = None if product is None else _common_part(Chem.MolToSmiles(product), Chem.MolToSmiles(molecule))
     if product is not None and core is not None:
         settings: Any = rdDepictor.ConstrainedDepictionParams()
         settings.forceRDKit = settings.useRingTemplates = True
         with contextlib.suppress(RuntimeError, ValueError), rdBase.BlockLogs():
             search = bounded_search(maxMatches=1)
-            pairs = list(zip(*(one.GetSubstructMatch(core, search) for one in (product, molecule)), strict=False))
+            matches = (side.GetSubstructMatch(core, search) for side in (product, molecule))
+            pairs = list(zip(*matches, strict=False))
             rdDepictor.GenerateDepictionMatching2DStructure(molecule, product, pairs, -1, settings)
             if not _is_distorted(molecule):
                 return molecule
@@ -147,8 +141,8 @@ def _is_distorted(molecule: Chem.Mol) -> bool:
         return True
     if any(math.dist(a, b) < 0.5 for a, b in itertools.combinations(points, 2)):
         return True
-    seen = Chem.MolFromMolBlock(Chem.MolToMolBlock(molecule))  # it has only the coordinates
-    return seen is None or Chem.MolToSmiles(seen) != Chem.MolToSmiles(molecule)
+    copy = Chem.MolFromMolBlock(Chem.MolToMolBlock(molecule))  # it has only the coordinates
+    return copy is None or Chem.MolToSmiles(copy) != Chem.MolToSmiles(molecule)
 
 
 def _depiction(smiles: str, molecule: Chem.Mol | None) -> Depiction:
@@ -185,8 +179,8 @@ def _draw_serifs(canvas: Any, molecule: Chem.Mol, font_size: float) -> None:
         if atom.GetAtomicNum() == 53:
             place = canvas.GetDrawCoords(atom.GetIdx())
             for height in (-0.36 * font_size, 0.36 * font_size):
-                left, right = (Point2D(place.x + side * font_size, place.y + height) for side in (-0.2, 0.2))
-                canvas.DrawLine(left, right, rawCoords=True)
+                ends = (Point2D(place.x + side * font_size, place.y + height) for side in (-0.2, 0.2))
+                canvas.DrawLine(*ends, rawCoords=True)
 
 
 @functools.lru_cache(maxsize=1024)  # the routes of a page share molecules

@@ -11,7 +11,7 @@ A product is at the middle of its reactants, and each box is as high as the boxe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
@@ -47,10 +47,6 @@ class Box:
         """The vertical middle of the box."""
         return self.y + self.height / 2
 
-    def moved(self, x: float, y: float) -> Box:
-        """Return the box moved to the right and down."""
-        return replace(self, x=self.x + x, y=self.y + y)
-
 
 class Node(NamedTuple):
     """A molecule in the tree of a route. Indices count the molecules depth first.
@@ -74,23 +70,23 @@ class Node(NamedTuple):
 
 def nodes(route: Route) -> list[Node]:
     """Return the molecules of a route, depth first."""
-    listed: list[Node] = []
+    tree: list[Node] = []
     steps = count(1)
 
     def add(route: Route, parent: int | None, depth: int) -> int:
-        index = len(listed)
-        listed.append(Node(route, index, parent, depth, []))
-        listed[index].children.extend(add(child, index, depth + 1) for child in route.children)
+        index = len(tree)
+        tree.append(Node(route, index, parent, depth, []))
+        tree[index].children.extend(add(child, index, depth + 1) for child in route.children)
         if route.children:
-            listed[index] = listed[index]._replace(step=next(steps))
+            tree[index] = tree[index]._replace(step=next(steps))
         return index
 
     add(route, None, 0)
-    return listed
+    return tree
 
 
 def tidy_tree(
-    sizes: Sequence[tuple[float, float]], tree: Sequence[Node], *, gaps: Sequence[float], row_gap: float = 16.0
+    sizes: Sequence[tuple[float, float]], tree: Sequence[Node], *, gaps: Sequence[float], row_gap: float, margin: float
 ) -> list[Box]:
     """Place boxes of given sizes as a tree that grows to the right. Siblings are placed from top to bottom.
 
@@ -99,9 +95,10 @@ def tidy_tree(
         tree: the molecules in the boxes.
         gaps: for each column but the last, the space between its widest box and the next column.
         row_gap: the smallest space between two boxes of a column.
+        margin: the space to the left and above.
 
     Returns:
-        The boxes in their given order, without overlaps. The upper left corner of all of them is (0, 0).
+        The boxes in their given order, without overlaps.
     """
     middles = _middles([height for _, height in sizes], tree, row_gap)
     top = min(middle - height / 2 for middle, (_, height) in zip(middles, sizes, strict=True))
@@ -110,7 +107,7 @@ def tidy_tree(
         widest = max(width for (width, _), node in zip(sizes, tree, strict=True) if node.depth == depth)
         columns.append(columns[-1] + widest + gap)
     return [
-        Box(columns[node.depth], middle - height / 2 - top, width, height)
+        Box(columns[node.depth] + margin, middle - height / 2 - top + margin, width, height)
         for (width, height), node, middle in zip(sizes, tree, middles, strict=True)
     ]
 

@@ -96,8 +96,8 @@ class Card:
     def mark(self) -> list[Points]:
         """The strokes of the mark to the left of the label."""
         x, y = self.label_place
-        left, top = x - MARK_SIZE - _MARK_GAP, y - MARK_SIZE + 0.5
-        return [tuple((left + px, top + py) for px, py in stroke) for stroke in self.look.mark]
+        x, y = x - MARK_SIZE - _MARK_GAP, y - MARK_SIZE + 0.5
+        return [tuple((x + right, y + down) for right, down in stroke) for stroke in self.look.mark]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def route_picture(
     titles = [step.title for step in (judge_route(route) if steps is None else steps)] or [None] * route.num_reactions
     products = list(zip(in_order, titles, strict=True))
     gaps = [_gap([pair for pair in products if pair[0].depth == depth]) for depth in range(route.depth)]
-    boxes = [box.moved(MARGIN, MARGIN) for box in tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP)]
+    boxes = tidy_tree(sizes, tree, gaps=gaps, row_gap=ROW_GAP, margin=MARGIN)
     reactions = []
     for node, name in products:
         product, reactants = boxes[node.place], [boxes[child] for child in node.children]
@@ -184,17 +184,15 @@ def route_picture(
 
 def _kinds(tree: list[Node], missing: Iterable[str] | None, common: Iterable[str]) -> list[str]:
     """Return the kind of each molecule, a key of `LOOKS`."""
-    known = dict.fromkeys(map(canonical_or_given, common), "common")
-    known |= dict.fromkeys(map(canonical_or_given, missing or ()), "missing")
-    kinds = []
-    for node in tree:
+    stock = dict.fromkeys(map(canonical_or_given, common), "common")
+    stock |= dict.fromkeys(map(canonical_or_given, missing or ()), "missing")
+
+    def kind(node: Node) -> str:
         if node.children:
-            kinds.append("intermediate" if node.depth else "target")
-        elif missing is None:
-            kinds.append("unknown")
-        else:
-            kinds.append(known.get(canonical_or_given(node.route.smiles), "in-stock"))
-    return kinds
+            return "intermediate" if node.depth else "target"
+        return "unknown" if missing is None else stock.get(canonical_or_given(node.route.smiles), "in-stock")
+
+    return list(map(kind, tree))
 
 
 def _name_lines(name: str | None) -> list[str]:
@@ -208,16 +206,15 @@ def _gap(products: Iterable[tuple[Node, str | None]]) -> float:
     return max(COLUMN_GAP, TIP + HEAD + JOINT + _NAME_MARGIN + _WIDE_CHARACTER * max(map(len, lines), default=0))
 
 
-def _label(index: int, kind: str, drawn: Depiction) -> str:
+def _label(index: int, kind: str, depiction: Depiction) -> str:
     words = ["target" if index == 0 else "", "" if kind == "target" else LOOKS[kind].label]
-    return ", ".join(filter(None, [*words, "" if drawn.molecule else "not drawn"]))
+    return ", ".join(filter(None, [*words, "" if depiction.molecule else "not drawn"]))
 
 
-def _size(drawn: Depiction, kind: str, label: str) -> tuple[float, float]:
+def _size(depiction: Depiction, kind: str, label: str) -> tuple[float, float]:
     mark = MARK_SIZE + _MARK_GAP if LOOKS[kind].mark else 0.0
-    width = max(drawn.width, _WIDE_CHARACTER * len(label) + mark) + 2 * PADDING
-    height = max(drawn.height, TEXT_HEIGHT) + 2 * PADDING + (LABEL_HEIGHT if label else 0.0)
-    return width, height
+    width = max(depiction.width, _WIDE_CHARACTER * len(label) + mark) + 2 * PADDING
+    return width, max(depiction.height, TEXT_HEIGHT) + 2 * PADDING + (LABEL_HEIGHT if label else 0.0)
 
 
 def _description(tree: list[Node], kinds: Sequence[str], products: Iterable[tuple[Node, str | None]]) -> str:
@@ -225,9 +222,8 @@ def _description(tree: list[Node], kinds: Sequence[str], products: Iterable[tupl
     lines = []
     for node, name in products:
         step = f"Step {node.step}, {name}" if name else f"Step {node.step}"
-        lines.append(
-            f"{step}: {' and '.join(child.smiles for child in node.route.children)} give {node.route.smiles}."
-        )
+        reactants = " and ".join(child.smiles for child in node.route.children)
+        lines.append(f"{step}: {reactants} give {node.route.smiles}.")
     leaves = {node.route.smiles: LOOKS[kind].label for node, kind in zip(tree, kinds, strict=True) if not node.step}
     lines += [f"{smiles}: {label}." for smiles, label in leaves.items()]
     return " ".join(lines)

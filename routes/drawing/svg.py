@@ -77,8 +77,9 @@ def route_png(
     Returns:
         The contents of a PNG file.
     """
-    drawn = route_picture(route, missing, steps, common)
-    scale = min(2.0, MAX_SIDE / max(drawn.width, drawn.height), math.sqrt(MAX_PIXELS / (drawn.width * drawn.height)))
+    picture = route_picture(route, missing, steps, common)
+    width, height = picture.width, picture.height
+    scale = min(2.0, MAX_SIDE / max(width, height), math.sqrt(MAX_PIXELS / (width * height)))
     # Pillow's own font, so that a picture is the same on every machine, even on one without fonts
     font = ImageFont.load_default(LABEL_SIZE)
     assert isinstance(font, ImageFont.FreeTypeFont)
@@ -87,12 +88,12 @@ def route_png(
         file = Path(folder) / "font.ttf"
         file.write_bytes(font.font_bytes)
         pixels = resvg_py.svg_to_bytes(
-            picture_svg(drawn), zoom=scale, skip_system_fonts=True, font_files=[str(file)],
+            picture_svg(picture), zoom=scale, skip_system_fonts=True, font_files=[str(file)],
             sans_serif_family=family, monospace_family=family,
         )  # fmt: skip
-    written = io.BytesIO()
-    Image.open(io.BytesIO(pixels)).save(written, "PNG", dpi=(96 * scale, 96 * scale))
-    return written.getvalue()
+    png = io.BytesIO()
+    Image.open(io.BytesIO(pixels)).save(png, "PNG", dpi=(96 * scale, 96 * scale))
+    return png.getvalue()
 
 
 def save_picture(
@@ -137,11 +138,11 @@ def check_picture(path: Path) -> None:
         raise ValueError(f"{path} ends in {path.suffix!r}: the name of a picture must end in .svg or .png")
 
 
-def picture_svg(drawn: Picture, action: str | None = None, shared: dict[str, str] | None = None) -> str:
+def picture_svg(picture: Picture, action: str | None = None, shared: dict[str, str] | None = None) -> str:
     """Write a picture as a `<svg>` element.
 
     Args:
-        drawn: the picture.
+        picture: the picture.
         action: what a click on a molecule does, in words, in a picture for a page with scripts. The keyboard can then
             reach the molecules, which carry `data-smiles`.
         shared: the names of drawings of molecules that the page contains once for all pictures, by their SVG. New ones
@@ -150,18 +151,17 @@ def picture_svg(drawn: Picture, action: str | None = None, shared: dict[str, str
     Returns:
         The element.
     """
-    size = {"width": _number(drawn.width), "height": _number(drawn.height)}
+    width, height = picture.width, picture.height
+    size = {"width": _number(width), "height": _number(height)}
     # Without scripts, the picture is one image with a title. With scripts it is a group, because assistive programs
     # cannot reach the parts of an image.
     frame = {"role": "group"} if action else {"role": "img", "style": "max-width:100%;height:auto"}
     frame |= size | {"viewBox": f"0 0 {size['width']} {size['height']}"}
     parts = [
-        _tag("title", escape(drawn.title)) + _tag("desc", escape(drawn.description)),
-        _tag(
-            "rect", x=0.5, y=0.5, width=drawn.width - 1, height=drawn.height - 1, rx=14, fill=PANEL, stroke=PANEL_EDGE
-        ),
-        *map(_reaction, drawn.reactions),
-        *(_card(card, action, shared) for card in drawn.cards),
+        _tag("title", escape(picture.title)) + _tag("desc", escape(picture.description)),
+        _tag("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=14, fill=PANEL, stroke=PANEL_EDGE),
+        *map(_reaction, picture.reactions),
+        *(_card(card, action, shared) for card in picture.cards),
     ]
     content = "".join(f"\n{part}" for part in parts) + "\n"
     return _tag("svg", content, xmlns="http://www.w3.org/2000/svg", class_="weft-route", **frame)
@@ -169,12 +169,12 @@ def picture_svg(drawn: Picture, action: str | None = None, shared: dict[str, str
 
 def _tag(name: str, content: str | None = None, **attributes: str | float | None) -> str:
     """Return an element. Underscores in the names of attributes stand for hyphens, and None for no attribute."""
-    written = "".join(
-        f" {key.rstrip('_').replace('_', '-')}={quoteattr(value if isinstance(value, str) else _number(value))}"
-        for key, value in attributes.items()
-        if value is not None
-    )
-    return f"<{name}{written}/>" if content is None else f"<{name}{written}>{content}</{name}>"
+    start = f"<{name}"
+    for key, value in attributes.items():
+        if value is not None:
+            text = quoteattr(value if isinstance(value, str) else _number(value))
+            start += f" {key.rstrip('_').replace('_', '-')}={text}"
+    return f"{start}/>" if content is None else f"{start}>{content}</{name}>"
 
 
 def _number(value: float) -> str:
@@ -215,10 +215,10 @@ def _branch(branch: tuple[float, float], joint: tuple[float, float]) -> str:
 
 def _card(card: Card, action: str | None, shared: dict[str, str] | None) -> str:
     look, box = card.look, card.box
-    spoken = f"{card.smiles}, {card.label}" if card.label else card.smiles
-    keys = {"role": "button", "tabindex": "0", "aria_label": f"{action} {spoken}", "data_smiles": card.smiles}
+    title = f"{card.smiles}, {card.label}" if card.label else card.smiles
+    keys = {"role": "button", "tabindex": "0", "aria_label": f"{action} {title}", "data_smiles": card.smiles}
     parts = [
-        _tag("title", escape(spoken)),
+        _tag("title", escape(title)),
         _tag(
             "rect", class_="card", x=box.x, y=box.y, width=box.width, height=box.height, rx=RADIUS, fill=look.fill,
             stroke=look.edge, stroke_width=look.edge_width, stroke_dasharray=" ".join(map(_number, look.dash)) or None,
@@ -227,24 +227,22 @@ def _card(card: Card, action: str | None, shared: dict[str, str] | None) -> str:
     ]  # fmt: skip
     if card.label:
         parts.append(_text(card.label_place, card.label, look.ink, anchor="start" if card.mark else "middle"))
-        if card.mark:
-            strokes = "".join(_line(*stroke) for stroke in card.mark)
-            parts.append(
-                _tag("path", class_="mark", d=strokes, fill="none", stroke=look.ink, stroke_width=1.8, **_ROUND)
-            )
+    if card.label and card.mark:
+        strokes = "".join(_line(*stroke) for stroke in card.mark)
+        parts.append(_tag("path", class_="mark", d=strokes, fill="none", stroke=look.ink, stroke_width=1.8, **_ROUND))
     return _tag("g", "".join(parts), class_=f"molecule {card.kind}", **(keys if action else {}))
 
 
 def _molecule(card: Card, shared: dict[str, str] | None) -> str:
-    (x, y), drawn = card.corner, card.depiction
-    if drawn.molecule is None:
+    (x, y), depiction = card.corner, card.depiction
+    if depiction.molecule is None:
         middle = card.box.x + card.box.width / 2
-        places = ((middle, y + TEXT_HEIGHT * (row + 0.75)) for row in range(len(drawn.lines)))
-        return "".join(_text(place, line, INK, font=_MONO) for place, line in zip(places, drawn.lines, strict=True))
+        rows = ((y + TEXT_HEIGHT * (row + 0.75), line) for row, line in enumerate(depiction.lines))
+        return "".join(_text((middle, base), line, INK, font=_MONO) for base, line in rows)
     place = f"translate({_number(x)} {_number(y)})"
     if shared is None:
-        return _tag("g", drawn.svg(), class_="drawing", transform=place, fill="none", **_ROUND)
-    name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
+        return _tag("g", depiction.svg(), class_="drawing", transform=place, fill="none", **_ROUND)
+    name = shared.setdefault(depiction.svg(), f"m{len(shared)}")
     return _tag("use", class_="drawing", href=f"#{name}", transform=place)
 
 

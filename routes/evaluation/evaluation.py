@@ -77,10 +77,8 @@ def evaluate(
     ks = sorted(set(ks))
     materials = [None] * len(references) if starting_materials is None else list(starting_materials)
     if not references or not len(plans) == len(references) == len(materials):
-        raise ValueError(
-            f"expected as many plans (and starting materials) as references and at least one, got {len(plans)}, "
-            f"{len(materials)} and {len(references)}"
-        )
+        counts = f"{len(plans)} plans, {len(materials)} starting materials and {len(references)} references"
+        raise ValueError(f"got {counts}: give as many of each, at least one")
     if not ks or ks[0] < 1:
         raise ValueError(f"every k must be at least 1, got {ks}")
     references = [canonical_route(reference) for reference in references]
@@ -108,16 +106,15 @@ def _metrics(ranks: Sequence[dict[str, int | None]], ks: Sequence[int]) -> Estim
     """Return the metrics of some targets, given the rank of each metric for each of them."""
     metrics: Estimates = {}
     for name in ranks[0]:
-        found = [rank for target in ranks if (rank := target[name]) is not None]
-        metrics[name] = {f"top-{k}": _share(sum(rank <= k for rank in found), len(ranks)) for k in ks}
+        hits = [rank for target in ranks if (rank := target[name]) is not None]
+        counts = {f"top-{k}": sum(rank <= k for rank in hits) for k in ks}
         if name.startswith("purchasable"):
-            metrics[name]["any"] = _share(len(found), len(ranks))
+            counts["any"] = len(hits)
+        total = len(ranks)
+        metrics[name] = {
+            title: Estimate(count / total, *wilson_interval(count, total), total) for title, count in counts.items()
+        }
     return metrics
-
-
-def _share(count: int, total: int) -> Estimate:
-    """Return a share with its 95% Wilson interval."""
-    return Estimate(count / total, *wilson_interval(count, total), total)
 
 
 def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: Library | None) -> dict[str, int | None]:
@@ -129,26 +126,18 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: Library |
         "last_reaction": first_rank(routes, lambda route: route.last_step().canonical() == last_step),
     }
     if stock is not None:
-        candidates = {
-            route.canonical(): candidate
-            for candidate, route in reversed(list(zip(plan.candidates, routes, strict=True)))
-            if route is not None
-        }
+        pairs = reversed(list(zip(plan.candidates, routes, strict=True)))
+        candidates = {route.canonical(): candidate for candidate, route in pairs if route is not None}
 
         def is_recorded(route: Route) -> bool:
-            candidate = candidates[route]
-            return (
-                complete(candidate if library is None else replace(candidate, steps=()), library=library).is_recorded
-                is True
-            )
+            candidate = candidates[route] if library is None else replace(candidates[route], steps=())
+            return complete(candidate, library=library).is_recorded is True
 
         def is_purchasable(route: Route) -> bool:
             return route.smiles == reference.smiles and not stock.missing(route)
 
         ranks["purchasable"] = first_rank(routes, is_purchasable)
-        ranks["purchasable_precedented"] = first_rank(
-            routes, lambda route: is_purchasable(route) and is_recorded(route)
-        )
+        ranks["purchasable_precedented"] = first_rank(routes, lambda r: is_purchasable(r) and is_recorded(r))
     return ranks
 
 
@@ -160,17 +149,11 @@ def first_rank(ranked: Sequence[Route | None], is_right: Callable[[Route], bool]
             apart from the order of children, takes no rank.
         is_right: called with each distinct canonical prediction until it returns True.
     """
-    seen: set[Route] = set()
-    rank = 0
-    for prediction in ranked:
-        route = None if prediction is None else prediction.canonical()
-        if route in seen:
-            continue
-        rank += 1
-        if route is not None:
-            seen.add(route)
-            if is_right(route):
-                return rank
+    # each text that is not a route keeps its place under a key of its own
+    keys = (number if route is None else route.canonical() for number, route in enumerate(ranked))
+    for rank, route in enumerate(dict.fromkeys(keys), 1):
+        if isinstance(route, Route) and is_right(route):
+            return rank
     return None
 
 

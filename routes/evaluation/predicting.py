@@ -62,9 +62,7 @@ def conditions_of(model: Any, conditions: Sequence[str] | None) -> list[str]:
         return ["steps", "nothing"] if takes_steps else ["nothing"]
     for condition in conditions:
         if "steps" in condition and not takes_steps:
-            raise ValueError(
-                f"--with {condition} is not supported: this model was trained without the number of steps."
-            )
+            raise ValueError(f"--with {condition} is unsupported: the model was trained without the number of steps.")
         if "material" in condition and (reason := no_material_because(model)):
             raise ValueError(f"--with {condition} is not supported. {reason}")
     return list(dict.fromkeys(conditions))
@@ -129,7 +127,7 @@ def read_predictions(files: Sequence[Path]) -> dict[str, Column]:
     is_named = len({file.stem for file in files}) == len(files)
     for file in files:
         # searches for one target with different numbers of steps may have ended in another order
-        for plan, row in sorted(read_plans(file), key=lambda found: found[1].get("index", 0)):
+        for plan, row in sorted(read_plans(file), key=lambda pair: pair[1].get("index", 0)):
             # columns are named after the files, or after their paths if names repeat
             names = [file.stem if is_named else str(file)] if len(files) > 1 else []
             names += [row["condition"]] if "condition" in row else []
@@ -148,16 +146,14 @@ def matched(column: Column, references: Sequence[tuple[Route, str]], name: str) 
     Raises:
         ValueError: all plans are missing.
     """
-    predictions, used, missing = list[Prediction](), Counter[str](), 0
+    predictions, counts = list[Prediction](), Counter[str]()
     for route, _ in references:
         plans = column.get(route.smiles, [(Plan(route.smiles, [], "no prediction found"), None)])
-        missing += route.smiles not in column
-        predictions.append((route, *plans[min(used[route.smiles], len(plans) - 1)]))
-        used[route.smiles] += 1
-    if missing == len(references):
+        predictions.append((route, *plans[min(counts[route.smiles], len(plans) - 1)]))
+        counts[route.smiles] += 1
+    missing, total = sum(route.smiles not in column for route, _ in references), len(references)
+    if missing == total:
         raise ValueError(f"{name}: none of the {missing} targets has a prediction.")
     if missing:
-        _logger.warning(
-            "%s: %d of %d targets have no prediction and count as not found.", name, missing, len(references)
-        )
+        _logger.warning("%s: %d of %d targets have no prediction and count as not found.", name, missing, total)
     return predictions

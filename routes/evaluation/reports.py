@@ -55,13 +55,12 @@ def _cell(estimate: Estimate | None) -> str:
 def as_text(results: dict[str, Evaluation]) -> str:
     """Return the tables as text for a terminal."""
     every = list(tables(results))
-    widths = [
-        max(map(len, [name, *(cells[i] for _, rows in every for _, cells in rows)])) for i, name in enumerate(results)
-    ]
+    columns_of_cells = zip(results, *(cells for _, rows in every for _, cells in rows), strict=True)
+    widths = [max(map(len, column)) for column in columns_of_cells]
 
     def line(label: str, cells: Iterable[str]) -> str:
-        padded = (f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        return (f"{label:<{_LABEL}}" + "".join(padded)).rstrip()
+        columns = (f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        return (f"{label:<{_LABEL}}" + "".join(columns)).rstrip()
 
     lines = [line("", results), line("targets", [str(len(result.targets)) for result in results.values()])]
     for title, rows in every:

@@ -17,7 +17,7 @@ from typing import Any
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from ..chemistry.alignment import aligned_route
-from ..chemistry.molecules import canonical_smiles
+from ..chemistry.molecules import read_molecule
 from ..family import TextSettings, TextTask, load, to_device
 from ..files.reaction_lines import Reaction
 from ..plans import Plan
@@ -79,8 +79,8 @@ class ForwardModel:
         # a product is hardly longer than all its reactants together
         longest = min(max(len(input.ids) for input in inputs.values()) + 20, self.model.config.max_target_positions)
         settings = TextSettings(self.beams, longest - 1, candidates=self.beams)
-        generated = self._task.generate([replace(input, settings=settings) for input in inputs.values()])
-        return {reaction: _rank(reaction[0], outputs) for reaction, outputs in zip(inputs, generated, strict=True)}
+        outputs = self._task.generate([replace(input, settings=settings) for input in inputs.values()])
+        return {reaction: _rank(reaction[0], texts) for reaction, texts in zip(inputs, outputs, strict=True)}
 
     def _encode(self, reaction: Reaction) -> Any | None:
         """Return the reactants as in training, or None if the model cannot read them. The batch decides how many
@@ -97,13 +97,11 @@ class ForwardModel:
         """Return the plan with the rank of the product of each reaction of each route."""
         steps = [step for candidate in plan.candidates for step in candidate.steps]
         ranks = iter(self.ranks(Reaction(step.product, tuple(sorted(step.reactants))) for step in steps))
-        return replace(
-            plan,
-            candidates=[
-                replace(candidate, steps=tuple(replace(step, forward_rank=next(ranks)) for step in candidate.steps))
-                for candidate in plan.candidates
-            ],
-        )
+        candidates = [
+            replace(candidate, steps=tuple(replace(step, forward_rank=next(ranks)) for step in candidate.steps))
+            for candidate in plan.candidates
+        ]
+        return replace(plan, candidates=candidates)
 
 
 def load_forward(model: str | None, device: str | None = None, dtype: str = "auto") -> ForwardModel | None:
@@ -126,11 +124,7 @@ def load_forward(model: str | None, device: str | None = None, dtype: str = "aut
 
 def _rank(product: str, texts: Iterable[Sequence[Any]]) -> int:
     """Return the rank of a product among the predicted molecules, or 0."""
-    predicted: dict[str, None] = {}
-    for text, *_ in texts:
-        try:
-            # a subword tokenizer may insert spaces
-            predicted.setdefault(canonical_smiles(text.replace(" ", "")))
-        except ValueError:
-            continue
-    return list(predicted).index(product) + 1 if product in predicted else 0
+    # a subword tokenizer may insert spaces
+    molecules = filter(None, (read_molecule(text.replace(" ", "")) for text, *_ in texts))
+    predictions = list(dict.fromkeys(molecule.canonical for molecule in molecules))
+    return predictions.index(product) + 1 if product in predictions else 0

@@ -132,8 +132,8 @@ def _entries(file: IO[str], path: Path) -> Iterator[Entry]:
             names[reactions] = "reactions"
         rows = (dict(zip(names, row, strict=False)) for row in table.rows)
         return (Entry(f"row {number}", _table_entry(row)) for number, row in enumerate(rows, 1))
-    numbered = enumerate(lines, 1 + num_blank)
-    return (Entry(f"line {number}", line, True) for number, line in numbered if line.strip())
+    pairs = enumerate(lines, 1 + num_blank)
+    return (Entry(f"line {number}", line, True) for number, line in pairs if line.strip())
 
 
 def _is_document(first: str, second: str) -> bool:
@@ -196,16 +196,16 @@ def _items(events: Iterator[tuple[str, Any]]) -> Iterator[Any]:
 
 def _table_entry(row: dict[str, str]) -> Any:
     """Return the target and the route of a row in the form of JSON lines. A target without a route has no trees."""
-    target = row.get("target") or row.get("smiles")
-    named = {"smiles": target} if target else {}
+    smiles = row.get("target") or row.get("smiles")
+    target = {"smiles": smiles} if smiles else {}
     try:
-        if cell := row.get("route", "").strip():
-            return named | {"route": json.loads(cell) if cell.startswith('{"') else cell}
-        if cell := row.get("reactions", "").strip():
-            return named | {"route": from_reaction_line(cell).to_dict()}
+        if cell := row.get("route"):
+            return target | {"route": json.loads(cell) if cell.startswith('{"') else cell}
+        if cell := row.get("reactions"):
+            return target | {"route": from_reaction_line(cell).to_dict()}
     except (ValueError, RecursionError) as error:
         return ValueError(str(error))
-    return named | {"trees": []}
+    return target | {"trees": []}
 
 
 def _content_of_line(line: str) -> Any:
@@ -220,10 +220,8 @@ def _content_of_line(line: str) -> Any:
     except json.JSONDecodeError as error:
         if _JSON.match(text):
             raise
-        raise ValueError(
-            f"{error.msg}: {text[:80]!r} is neither JSON, nor a DirectMultiStep text, nor reaction SMILES, nor the "
-            "header of a table with a column `route`, `reactions` or `reaction_smiles`"
-        ) from None
+        forms = "JSON, DirectMultiStep's text, reaction SMILES, or a table with a column `route` or `reactions`"
+        raise ValueError(f"{error.msg}: {text[:80]!r} is none of {forms}") from None
 
 
 def _value_of(text: str) -> Any:

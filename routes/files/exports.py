@@ -35,12 +35,12 @@ def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     about = {"id": plan.id or plan.target, "solved": plan.solved}
     for candidate, route in plan.found:
         intermediates = [(step.smiles, "intermediate") for step in route.steps()[:-1]]
-        bought = [(leaf, "starting material") for leaf in route.leaves() if route.children]
-        for smiles, role in [(route.smiles, "target"), *intermediates, *bought]:
+        materials = [(leaf, "starting material") for leaf in route.leaves() if route.children]
+        for smiles, role in [(route.smiles, "target"), *intermediates, *materials]:
             canonical = canonical_or_given(smiles)
             fields = records.setdefault((canonical, role), about | {"smiles": canonical, "role": role, "routes": {}})
             fields["routes"][candidate.rank] = None  # a dict keeps each rank once
-            if candidate.missing is not None and (smiles, role) in bought:
+            if candidate.missing is not None and (smiles, role) in materials:
                 fields["in_stock"] = smiles not in candidate.missing
                 if fields["in_stock"]:
                     fields["stock"] = "common" if smiles in candidate.common else "sold"
@@ -69,21 +69,21 @@ def reaction_records(plan: Plan, left_out: list[str]) -> Iterator[str]:
     records: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for candidate, route in plan.found:
         for step, reaction in zip(route.steps(), candidate.reactions or (), strict=True):
-            molecules = [step.smiles, *(child.smiles for child in step.children)]
             about: dict[str, Any] = {"id": plan.id or plan.target, "solved": plan.solved, "routes": {}}
             fields = about | {name: reaction[name] for name in _FIELDS}
-            records.setdefault(step.last_reaction, (molecules, fields))[1]["routes"][candidate.rank] = None
-    for (product, *reactants), fields in records.values():
-        target, parts = _drawn(product), [_drawn(smiles) for smiles in reactants]
-        if target is None or None in parts:
+            record = records.setdefault(step.last_reaction, (step.last_step().molecules(), fields))
+            record[1]["routes"][candidate.rank] = None
+    for molecules, fields in records.values():
+        target, *reactants = map(_drawn, molecules)
+        if target is None or None in reactants:
             left_out.append(f"RDKit cannot read a molecule of {fields['reaction']}")
             continue
-        drawn = rdChemReactions.ChemicalReaction()
-        drawn.AddProductTemplate(target)
-        for molecule in parts:
-            drawn.AddReactantTemplate(molecule)
+        picture = rdChemReactions.ChemicalReaction()
+        picture.AddProductTemplate(target)
+        for reactant in reactants:
+            picture.AddReactantTemplate(reactant)
         data = "".join(f"$DTYPE {name}\n$DATUM {value}\n" for name, value in _in_lines(fields).items())
-        yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(drawn)}{data}"
+        yield f"$RFMT\n{rdChemReactions.ReactionToRxnBlock(picture)}{data}"
 
 
 def _drawn(smiles: str) -> Any:

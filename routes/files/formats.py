@@ -12,7 +12,7 @@ import re
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from ..tree import MAX_DEPTH, Route
+from ..tree import MAX_DEPTH, Route, join_places, read_tree
 from .reaction_lines import from_reaction_line, without_maps
 
 # The fields that contain routes in the files of other projects, and in those of `weftformer routes plan`
@@ -90,14 +90,14 @@ def _of_object(data: dict[str, Any], place: str, around: Part, depth_left: int) 
     filled = (name for name in WRAPPERS if data.get(name) is not None)
     name = "trees" if "trees" in data else next(filled, None)
     if isinstance(data.get("path"), str):
-        yield part._replace(route=_text(data["path"], _join(place, "path")))
+        yield part._replace(route=_text(data["path"], join_places(place, "path")))
     elif "product" in data and "reactants" in data:
         yield part._replace(route=_reaction(data, place))
     elif any(name in data for name in _OF_A_TREE) or set(data) == {"smiles"}:
-        yield part._replace(route=_molecule(data, place, MAX_DEPTH))
+        yield part._replace(route=read_tree(data, place, _reactants, _plain))
     elif name == "target" and isinstance(data[name], dict) and "smiles" in data[name]:
         # in RetroCast's second schema, only this place distinguishes a starting material from a target without a route
-        yield part._replace(route=_molecule(data[name], _join(place, name), MAX_DEPTH))
+        yield part._replace(route=read_tree(data[name], join_places(place, name), _reactants, _plain))
     elif name is None and data.get("failure") is not None:
         yield part._replace(route=NoRoute(f"{place or 'route'}: {data['failure']}"))
     else:
@@ -110,10 +110,10 @@ def _of_object(data: dict[str, Any], place: str, around: Part, depth_left: int) 
 def _in_members(data: dict[str, Any], name: str | None, place: str, around: Part, depth_left: int) -> Iterator[Part]:
     """Yield the parts in the members of an object: in the one of this name, or in all that contain routes."""
     if name == "targets" and isinstance(data[name], dict):  # a benchmark has its targets by name
-        members, place = data[name], _join(place, name)
+        members, place = data[name], join_places(place, name)
     elif name is not None:
         if name != "target" or not isinstance(data[name], str):
-            yield from parts_of(data[name], _join(place, name), around, depth_left)
+            yield from parts_of(data[name], join_places(place, name), around, depth_left)
         return
     else:
         members = {key: value for key, value in data.items() if _holds_routes(value)}
@@ -158,33 +158,11 @@ def route_of_text(text: str) -> Route:
     return Route.from_string(_REPR_SPACES.sub("", text.strip()))
 
 
-def _join(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
-
-
-def _molecule(data: Any, place: str, depth_left: int) -> Route:
-    if not isinstance(data, dict):
-        raise ValueError(f"{place or 'route'}: expected an object, got {type(data).__name__}")
-    if data.get("type", "mol") not in ("mol", "molecule"):
-        raise ValueError(f"{_join(place, 'type')}: expected a molecule, found {data['type']!r}")
-    if "smiles" not in data:
-        raise ValueError(f"{_join(place, 'smiles')}: missing")
-    children = []
-    for child, child_place in _reactants(data, place):
-        if depth_left <= 0:
-            raise ValueError(f"{child_place}: nested deeper than the allowed number of reactions")
-        children.append(_molecule(child, child_place, depth_left - 1))
-    try:
-        return Route(_plain(data["smiles"]), tuple(children))
-    except ValueError as error:
-        raise ValueError(f"{_join(place, 'smiles')}: {error}") from None
-
-
 def _reaction(data: dict[str, Any], place: str) -> Route:
     """Read a row of a table of reactions, `{"product": SMILES, "reactants": [SMILES, ...]}`, without its atom maps and
     agents.
     """
-    where = _join(place, "reactants")
+    where = join_places(place, "reactants")
     reactants = _list(data["reactants"], where)
     if not reactants:
         raise ValueError(f"{where}: a reaction without reactants")
@@ -207,12 +185,14 @@ def _plain(smiles: Any) -> Any:
 
 def _reactants(data: dict[str, Any], place: str) -> Iterator[tuple[Any, str]]:
     """Yield the reactants of the one reaction that makes a molecule, each with its place."""
+    if data.get("type", "mol") not in ("mol", "molecule"):
+        raise ValueError(f"{join_places(place, 'type')}: expected a molecule, found {data['type']!r}")
     name = next((name for name in _STEPS if data.get(name) is not None), None)
     if name is not None:
-        where = f"{_join(place, name)}.reactants"
+        where = f"{join_places(place, name)}.reactants"
         nodes = _list(data[name].get("reactants") if isinstance(data[name], dict) else data[name], where)
     else:
-        where = _join(place, "children")
+        where = join_places(place, "children")
         nodes = _list(data.get("children") or [], where)
         if nodes and isinstance(nodes[0], dict) and nodes[0].get("type") == "reaction":
             if len(nodes) > 1:

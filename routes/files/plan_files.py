@@ -42,9 +42,8 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
             try:
                 rows.append((Plan.from_dict(content), content))
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-                reason = f"missing field {error}" if isinstance(error, KeyError) else str(error)
-                place = f"{path}, plan {len(rows) + 1}"
-                raise ValueError(f"{place}: not a plan of `routes plan --json`: {reason}") from error
+                reason = f"missing field {error}" if isinstance(error, KeyError) else error
+                raise ValueError(f"{path}, plan {len(rows) + 1}: not one of `routes plan --json`: {reason}") from error
         if not rows and objects:
             try:
                 _add_parts(entry.parts(), without_plan)
@@ -52,10 +51,8 @@ def read_plans(path: Path, most: int | None = None) -> list[tuple[Plan, dict[str
                 raise ValueError(f"{path}, {error}") from error
             if most is not None and len(without_plan) > most:
                 break
-    return rows or [
-        (Plan(target, candidates, id=", ".join(names) or None), {})
-        for target, (candidates, names) in without_plan.items()
-    ]
+    others = without_plan.items()
+    return rows or [(Plan(smiles, candidates, id=", ".join(ids) or None), {}) for smiles, (candidates, ids) in others]
 
 
 def _add_parts(parts: Sequence[Part], without_plan: dict[str, tuple[list[Candidate], dict[str, None]]]) -> None:
@@ -73,10 +70,8 @@ def _add_parts(parts: Sequence[Part], without_plan: dict[str, tuple[list[Candida
     targets.pop(None, None)
     for part in parts:
         route = part.route
-        if isinstance(route, Route):
-            smiles: str | None = route.smiles
-        else:
-            smiles = part.target or targets.get(part.group) or _root(part.data)
+        known = part.target or targets.get(part.group) or _root(part.data)
+        smiles = route.smiles if isinstance(route, Route) else known
         if smiles is None:
             if isinstance(route, NoRoute):
                 continue
@@ -113,7 +108,6 @@ def _leaves_in_stock(content: Any) -> Iterator[tuple[str, bool]]:
 def _is_plan(data: Any) -> bool:
     """Return whether an object is a target with candidates. The candidates of other programs have no `text`."""
     candidates = data.get("candidates") if isinstance(data, dict) and isinstance(data.get("target"), str) else None
-    return candidates == [] or (
-        isinstance(candidates, list)
-        and any(isinstance(candidate, dict) and "text" in candidate for candidate in candidates)
-    )
+    if not isinstance(candidates, list):
+        return False
+    return not candidates or any(isinstance(candidate, dict) and "text" in candidate for candidate in candidates)

@@ -19,6 +19,7 @@ Reactions alone show which molecules are made, but not where each is used. The r
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -52,16 +53,11 @@ def to_reaction_line(route: Route) -> str:
     if not route.children:
         raise ValueError(f"{route.smiles} is a single molecule: there is no reaction to write")
     line = " ".join(_write(route))
-    try:
-        same = from_reaction_line(line) == route
-    except ValueError:
-        same = False
-    if not same:
-        raise ValueError(
-            f"the route to {route.smiles} cannot be read back from its reactions alone: a molecule is made in "
-            "different ways, or both made and purchased, or is not a SMILES. Use another form"
-        )
-    return line
+    with contextlib.suppress(ValueError):
+        if from_reaction_line(line) == route:
+            return line
+    reason = "a molecule is made in two ways, or also purchased, or is no SMILES"
+    raise ValueError(f"the reactions alone do not give the route to {route.smiles}: {reason}. Use another form")
 
 
 def from_reaction_line(line: str) -> Route:
@@ -155,8 +151,8 @@ def without_maps(product: str, reactants: Iterable[str], agents: Iterable[str] =
     Raises:
         ValueError: no reactant is left.
     """
-    if mapped := set(ATOM_MAP.findall(product)):
-        reactants = [smiles for smiles in (*reactants, *agents) if not mapped.isdisjoint(ATOM_MAP.findall(smiles))]
+    if numbers := set(ATOM_MAP.findall(product)):
+        reactants = [smiles for smiles in (*reactants, *agents) if not numbers.isdisjoint(ATOM_MAP.findall(smiles))]
         if not reactants:
             raise ValueError("according to the atom maps, no reactant has an atom of the product")
     return Reaction(ATOM_MAP.sub("", product), tuple(ATOM_MAP.sub("", smiles) for smiles in reactants))
@@ -186,31 +182,31 @@ def _molecules(text: str) -> list[str]:
 
 def _tree_of(ways: dict[str, tuple[str, ...]]) -> Route:
     """Build the tree of molecules that are each made in one way."""
-    used = {smiles for reactants in ways.values() for smiles in reactants}
-    targets = [product for product in ways if product not in used]
+    reactants = {smiles for parts in ways.values() for smiles in parts}
+    targets = [product for product in ways if product not in reactants]
     if len(targets) != 1:
         reason = f"{', '.join(targets[:3])} are made but not used" if targets else "they form a cycle"
         raise ValueError(f"the reactions do not form one route: {reason}")
-    known: dict[str, tuple[Route, int]] = {}
-    route, _ = _grow(targets[0], ways, known, MAX_DEPTH)
-    if unused := [product for product in ways if product not in known]:
-        raise ValueError(f"the reactions do not form one route: {unused[0]} is not used in it")
+    routes: dict[str, tuple[Route, int]] = {}
+    route, _ = _grow(targets[0], ways, routes, MAX_DEPTH)
+    if product := next((product for product in ways if product not in routes), None):
+        raise ValueError(f"the reactions do not form one route: {product} is not used in it")
     if route.depth > MAX_DEPTH:
         raise ValueError(f"{route.smiles}: more than {MAX_DEPTH} reactions in a row")
     return route
 
 
 def _grow(
-    smiles: str, ways: dict[str, tuple[str, ...]], known: dict[str, tuple[Route, int]], depth_left: int
+    smiles: str, ways: dict[str, tuple[str, ...]], routes: dict[str, tuple[Route, int]], depth_left: int
 ) -> tuple[Route, int]:
     """Return the route to a molecule and its size. The route to each molecule is built once."""
-    if smiles not in known:
+    if smiles not in routes:
         reactants = ways.get(smiles, ())
         if reactants and depth_left <= 0:
             raise ValueError(f"{smiles}: more reactions in a row than allowed, or the reactions form a cycle")
-        children = [_grow(reactant, ways, known, depth_left - 1) for reactant in reactants]
+        children = [_grow(reactant, ways, routes, depth_left - 1) for reactant in reactants]
         size = 1 + sum(size for _, size in children)
         if size > _MOST_MOLECULES:
             raise ValueError(f"{smiles}: the route has more than {_MOST_MOLECULES} molecules")
-        known[smiles] = Route(smiles, tuple(child for child, _ in children)), size
-    return known[smiles]
+        routes[smiles] = Route(smiles, tuple(child for child, _ in children)), size
+    return routes[smiles]

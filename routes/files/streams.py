@@ -88,8 +88,8 @@ def read_canonical(file: str | Path) -> list[Route]:
             if not route.children:
                 raise ValueError(f"{route.smiles} is a single molecule: there is no reaction.")
             routes.append(canonical_route(route))
-            if repeated := routes[-1].repeated():
-                raise ValueError(f"{routes.pop().smiles}: {repeated} is made from itself.")
+            if smiles := routes[-1].repeated():
+                raise ValueError(f"{routes.pop().smiles}: {smiles} is made from itself.")
         except ValueError as error:
             reasons.append(f"route {number}: {error}")
     if reasons:
@@ -194,11 +194,11 @@ class _Form(NamedTuple):
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
     """Open a file to write it atomically, gzipped if its name ends in `.gz`."""
-    with atomic_write(path) as temporary, ExitStack() as opened:
-        raw: Any = opened.enter_context(temporary.open("wb"))
+    with atomic_write(path) as temporary, ExitStack() as stack:
+        raw: Any = stack.enter_context(temporary.open("wb"))
         if path.suffix == ".gz":  # without the name and the time, so that the same routes give the same bytes
-            raw = opened.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
-        yield opened.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+            raw = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
 
 
 def _json(data: Any) -> str:
@@ -220,11 +220,10 @@ def _reactions(plan: Plan, place: _Place) -> Iterator[str]:
 def _row_of_trees(plan: Plan, place: _Place) -> Iterator[str]:
     trees = []
     for candidate, route in plan.found:
-        leaves = route.leaves()
         # AiZynthFinder requires `in_stock`, so it is false if no stock was given
-        bought = set(leaves) - set(leaves if candidate.missing is None else candidate.missing)
+        stock = set() if candidate.missing is None else {*route.leaves()}.difference(candidate.missing)
         about = {"scores": {"log_probability": candidate.finite_score}, "rank": candidate.rank}
-        trees.append(to_reaction_tree(route, bought) | about)
+        trees.append(to_reaction_tree(route, stock) | about)
     name = plan.id or plan.target
     row = (place.row, name, plan.target, plan.seconds, plan.solved is True, len(trees), trees)
     yield _json(dict(zip(_TABLE, row, strict=True)))
@@ -235,9 +234,10 @@ def _predictions(plan: Plan, place: _Place) -> Iterator[str]:
         {"rank": candidate.rank, "route": {"target": to_retrocast(route), "schema_version": "2"}}
         for candidate, route in plan.found
     ]
-    name = plan.id or plan.target
-    numbered = (f"{name}-{number}" for number in itertools.count(2))
-    key = next(key for key in itertools.chain([name], numbered) if key not in place.names)
+    key = name = plan.id or plan.target
+    numbers = itertools.count(2)
+    while key in place.names:
+        key = f"{name}-{next(numbers)}"
     place.names.add(key)
     yield f"{_json(key)}:{_json(routes)}"
 

@@ -8,7 +8,7 @@ is a list, with a SMILES at the beginning of each line and optionally a name aft
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -94,32 +94,31 @@ def targets_in(
         ValueError: as in [`read_targets`].
     """
     with named_errors(name):
-        if name.endswith(".parquet"):
-            return _bounded(_of_table(_parquet(file, name), name, smiles_column, id_column), name)
-        records, whole = read_sd_file(text_of(file, name))
-        if records is not None:
-            return _bounded(_of_sd_file(records, id_column), name)
-        table, lines = read_table(whole, SMILES_COLUMNS if smiles_column is None else [smiles_column])
-        if table is not None:
-            return _bounded(_of_table(table, name, smiles_column, id_column), name)
-        first = next(lines, "")
-        has_table_name = name.removesuffix(".gz").endswith(_TABLES)
-        if smiles_column is not None or (has_table_name and not _begins_with_smiles(first)):
-            what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
-            raise ValueError(
-                f"{name} has no column {what}: its first line is {first.strip()[:200]!r}. Use --smiles-column to "
-                "name the column."
-            )
-        return _bounded(_of_lines(itertools.chain([first], lines)), name)
-
-
-def _bounded(targets: Iterable[Target], name: str) -> list[Target]:
-    chosen = list(itertools.islice(targets, MOST_TARGETS + 1))
-    if not chosen:
+        targets = list(itertools.islice(_targets(file, name, smiles_column, id_column), MOST_TARGETS + 1))
+    if not targets:
         raise ValueError(f"{name} contains no target.")
-    if len(chosen) > MOST_TARGETS:
+    if len(targets) > MOST_TARGETS:
         raise ValueError(f"{name} has more than {MOST_TARGETS:,} targets: split it.")
-    return chosen
+    return targets
+
+
+def _targets(file: IO[bytes], name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
+    columns = SMILES_COLUMNS if smiles_column is None else [smiles_column]
+    if name.endswith(".parquet"):
+        return _of_table(_parquet(file, name), name, columns, id_column)
+    records, whole = read_sd_file(text_of(file, name))
+    if records is not None:
+        return _of_sd_file(records, id_column)
+    table, lines = read_table(whole, columns)
+    if table is not None:
+        return _of_table(table, name, columns, id_column)
+    first = next(lines, "")
+    has_table_name = name.removesuffix(".gz").endswith(_TABLES)
+    if smiles_column is not None or (has_table_name and not _begins_with_smiles(first)):
+        what = repr(smiles_column) if smiles_column else "with a name such as 'smiles'"
+        line = first.strip()[:200]
+        raise ValueError(f"{name} has no column {what}: its first line is {line!r}. Name it with --smiles-column.")
+    return _of_lines(itertools.chain([first], lines))
 
 
 def _begins_with_smiles(line: str) -> bool:
@@ -128,12 +127,12 @@ def _begins_with_smiles(line: str) -> bool:
     return not line or read_molecule(smiles_and_name(line)[0]) is not None
 
 
-def _of_table(table: Table, name: str, smiles_column: str | None, id_column: str | None) -> Iterator[Target]:
-    column = table.column(SMILES_COLUMNS if smiles_column is None else [smiles_column])
+def _of_table(table: Table, name: str, columns: Sequence[str], id_column: str | None) -> Iterator[Target]:
+    column = table.column(columns)
     others = ["" if index == column else other for index, other in enumerate(table.header)]
     label = find_column(others, ID_COLUMNS) if id_column is None else table.column([id_column])
     if column is None or (label is None and id_column is not None):
-        missing = (smiles_column or "smiles") if column is None else id_column
+        missing = id_column if column is not None else "smiles" if "smiles" in columns else columns[0]
         raise ValueError(f"{name} has no column {missing!r}: it has {', '.join(table.header)}.")
     for number, row in enumerate(table.rows, 1):
         row = with_whole_extension(row, column)
@@ -148,24 +147,16 @@ def _parquet(file: IO[bytes], name: str) -> Table:
     except ArrowInvalid as error:
         raise ValueError(f"{name} is not a parquet file: {error}") from error
     rows = (row.values() for batch in table.iter_batches() for row in batch.to_pylist())
-    return Table(
-        list(table.schema_arrow.names),
-        (["" if cell is None else str(cell).strip() for cell in row] for row in rows),
-    )
+    texts = (["" if cell is None else str(cell).strip() for cell in row] for row in rows)
+    return Table(list(table.schema_arrow.names), texts)
 
 
 def _of_lines(lines: Iterable[str]) -> Iterator[Target]:
     from ..chemistry.molecules import noted_smiles  # needs RDKit
 
-    number = 0
-    for line in lines:
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        smiles, label = smiles_and_name(line)
-        if number == 0 and smiles.lower() in SMILES_COLUMNS:
-            continue  # a header
-        number += 1
+    pairs = (smiles_and_name(line) for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    without_header = itertools.dropwhile(lambda pair: pair[0].lower() in SMILES_COLUMNS, pairs)
+    for number, (smiles, label) in enumerate(without_header, 1):
         yield Target(label or str(number), noted_smiles(smiles))
 
 

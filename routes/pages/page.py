@@ -4,6 +4,7 @@ the best routes of one plan for another page, such as a notebook or the page of 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -78,26 +80,28 @@ def routes_page(
     shared: dict[str, str] = {}
     sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]
     purchasable = [section.purchasable for section in sections if section.purchasable is not None]
-    routes = [drawn for section in sections for drawn in section.routes]
+    routes = [route for section in sections for route in section.routes]
     about = dict(about or {})
     about.setdefault("made with", f"weftformer {__version__}")
     about.setdefault("date", date.today().isoformat())
-    template = templates().get_template("page.html")
-    needs = _needs(routes)
-    return template.render(
-        title=title,
-        policy=policy,
-        style=Markup(style),
-        script=Markup(script),
-        sections=sections,
-        routes=routes,
-        purchasable=sum(purchasable) if purchasable else None,
-        needs=needs,
-        is_predicted=any(drawn.candidate.feasibility is not None for drawn in routes),
-        counts=sorted({drawn.route.num_reactions for drawn in routes}),
-        shared=shared,
-        looks=LOOKS,
-        about=about,
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            policy=policy,
+            style=Markup(style),
+            script=Markup(script),
+            sections=sections,
+            routes=routes,
+            purchasable=sum(purchasable) if purchasable else None,
+            needs=_needs(routes),
+            is_predicted=any(route.candidate.feasibility is not None for route in routes),
+            counts=sorted({route.route.num_reactions for route in routes}),
+            shared=shared,
+            looks=LOOKS,
+            about=about,
+        )
     )
 
 
@@ -139,10 +143,9 @@ def card_html(candidate: Candidate) -> str:
     Returns:
         A card for the page on which a route is built.
     """
-    assert candidate.route is not None
-    drawn = _DrawnRoute(1, candidate.rank, candidate, candidate.route, candidate.route.leaves(), Markup(), "recorded")
-    parts = [(depiction, Markup(depiction.svg())) for depiction in depict_route(candidate.route)[1:]]
-    return templates().get_template("card.html").render(drawn=drawn, parts=parts, looks=LOOKS, sections=())
+    route = _DrawnRoute(1, candidate.rank, candidate)
+    parts = [(depiction, Markup(depiction.svg())) for depiction in depict_route(route.route)[1:]]
+    return templates().get_template("card.html").render(drawn=route, parts=parts, looks=LOOKS, sections=())
 
 
 def tree_html(candidate: Candidate, have: Sequence[str] = (), forbidden: Sequence[str] = ()) -> str:
@@ -156,12 +159,9 @@ def tree_html(candidate: Candidate, have: Sequence[str] = (), forbidden: Sequenc
     Returns:
         The elements of the page on which a route is built.
     """
-    assert candidate.route is not None
-    leaves = list(dict.fromkeys(candidate.route.leaves()))
-    svg = picture_svg(route_picture(candidate.route, candidate.missing, candidate.steps, candidate.common), _SHOW)
-    drawn = _DrawnRoute(1, 1, candidate, candidate.route, leaves, Markup(svg), "recorded")
+    route = _DrawnRoute(1, 1, candidate, Markup(picture_svg(_picture(candidate), _SHOW)))
     values = {"have": have, "forbidden": forbidden, "looks": LOOKS, "sections": ()}
-    return templates().get_template("tree.html").render(drawn=drawn, needs=_needs([drawn]), **values)
+    return templates().get_template("tree.html").render(drawn=route, needs=_needs([route]), **values)
 
 
 def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[str, str]:
@@ -174,9 +174,8 @@ def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[st
     """
     script = script_of("share", "view", "buy", "session", "server", "build")
     style = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "build.css"))
-    page = templates().get_template("build.html")
     facts = {"has_key": has_key, "has_stock": has_stock, "example": example}
-    return page.render(style=Markup(style), script=Markup(script), **facts), script
+    return templates().get_template("build.html").render(style=Markup(style), script=Markup(script), **facts), script
 
 
 def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
@@ -192,11 +191,14 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     Returns:
         HTML elements without a style sheet.
     """
-    shown = []
-    for candidate, route in plan.found[:most]:
-        picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
-        shown.append((candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}"))
-    return templates().get_template("plan.html").render(plan=plan, shown=shown, has_builder=has_builder)
+    pictures = [(candidate, _picture(candidate)) for candidate in plan.distinct[:most]]
+    rows = [(candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}") for candidate, picture in pictures]
+    return templates().get_template("plan.html").render(plan=plan, shown=rows, has_builder=has_builder)
+
+
+def _picture(candidate: Candidate) -> Picture:
+    assert candidate.route is not None
+    return route_picture(candidate.route, candidate.missing, candidate.steps, candidate.common)
 
 
 def _build_link(route: Route, at: str = "") -> str:
@@ -206,29 +208,27 @@ def _build_link(route: Route, at: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class _Portrait:
-    """The drawing of one molecule alone: its name among the shared drawings, and its size."""
-
-    smiles: str
-    name: str
-    width: str
-    height: str
-
-
-@dataclass(frozen=True)
 class _DrawnRoute:
     """A route with its place on the page: `number` is that of the target, `rank` counts the target's routes.
 
-    `leaves` are the distinct starting materials, and `picture` is the SVG.
+    `picture` is the SVG.
     """
 
     number: int
     rank: int
     candidate: Candidate
-    route: Route
-    leaves: list[str]
-    picture: Markup
-    evidence: str
+    picture: str = ""
+    evidence: str = "recorded"
+
+    @property
+    def route(self) -> Route:
+        assert self.candidate.route is not None
+        return self.candidate.route
+
+    @property
+    def leaves(self) -> list[str]:
+        """The distinct starting materials."""
+        return list(dict.fromkeys(self.route.leaves()))
 
     @property
     def id(self) -> str:
@@ -251,15 +251,14 @@ class _DrawnRoute:
         return "missing" if leaf in missing else "common" if leaf in self.candidate.common else "in-stock"
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """The routes of a target with the same last reaction, its name if it has one, and the drawings of its
     reactants.
     """
 
     name: str | None
     reactants: list[str]
-    portraits: list[_Portrait]
+    portraits: list[Depiction]
     routes: list[_DrawnRoute]
 
 
@@ -271,7 +270,7 @@ class _Section:
 
     plan: Plan
     smiles: str
-    portrait: _Portrait | None
+    portrait: Depiction | None
     groups: list[_Group]
     purchasable: int | None
 
@@ -279,11 +278,11 @@ class _Section:
     def first_idea(self) -> _Group | None:
         """The first group whose routes all lack the required evidence."""
         ideas = [candidate.route for candidate in self.plan.ideas]
-        return next((group for group in self.groups if all(drawn.route in ideas for drawn in group.routes)), None)
+        return next((group for group in self.groups if all(route.route in ideas for route in group.routes)), None)
 
     @property
     def routes(self) -> list[_DrawnRoute]:
-        return sorted((drawn for group in self.groups for drawn in group.routes), key=lambda drawn: drawn.rank)
+        return sorted((route for group in self.groups for route in group.routes), key=lambda route: route.rank)
 
 
 @dataclass
@@ -308,12 +307,8 @@ class _Need:
 def templates() -> Environment:
     """Return the templates of this package."""
     environment = html.templates(_HERE)
-    environment.filters["score"] = _score
-    environment.filters["build_link"] = _build_link
-    environment.filters["build_step_link"] = lambda at, route: _build_link(route, at)
-    environment.filters["patent"] = _patent
-    environment.filters["is_nan"] = math.isnan
-    environment.filters["is_finite"] = math.isfinite
+    environment.filters |= {"score": _score, "patent": _patent, "is_nan": math.isnan, "is_finite": math.isfinite}
+    environment.filters |= {"build_link": _build_link, "build_step_link": lambda at, route: _build_link(route, at)}
     environment.globals |= {"counted": counted, "ideas": IDEAS}
     return environment
 
@@ -334,47 +329,41 @@ def _patent(source: str) -> str | None:
 def _section(number: int, plan: Plan, shared: dict[str, str]) -> _Section:
     smiles = canonical_or_given(plan.target)
     purchasable = [candidate.purchasable for candidate in plan.distinct if candidate.purchasable is not None]
-    try:
-        portrait = _portrait(depict(smiles), shared)
-    except ValueError:  # the target is not a SMILES
-        portrait = None
+    portraits: list[Depiction] = []
+    with contextlib.suppress(ValueError):  # the target is not a SMILES
+        portraits = _shared([depict(smiles)], shared)
     groups: dict[tuple[str, ...], _Group] = {}
     for rank, (candidate, route) in enumerate(plan.found, 1):
-        picture = route_picture(route, candidate.missing, candidate.steps, candidate.common)
+        picture = _picture(candidate)
         key = tuple(sorted(map(canonical_or_given, route.reactants)))
         if key not in groups:
-            groups[key] = _group(candidate, route, picture, shared)
-        leaves = list(dict.fromkeys(route.leaves()))
-        drawn = Markup(picture_svg(picture, action="Copy SMILES", shared=shared))
-        groups[key].routes.append(_DrawnRoute(number, rank, candidate, route, leaves, drawn, plan.evidence))
-    return _Section(plan, smiles, portrait, list(groups.values()), sum(purchasable) if purchasable else None)
+            reactants = [picture.cards[child].depiction for child in nodes(route)[0].children]
+            name = candidate.steps[-1].title if candidate.steps else None
+            groups[key] = _Group(name, [part.smiles for part in reactants], _shared(reactants, shared), [])
+        svg = Markup(picture_svg(picture, action="Copy SMILES", shared=shared))
+        groups[key].routes.append(_DrawnRoute(number, rank, candidate, svg, plan.evidence))
+    portrait, count = next(iter(portraits), None), sum(purchasable) if purchasable else None
+    return _Section(plan, smiles, portrait, list(groups.values()), count)
 
 
-def _group(candidate: Candidate, route: Route, picture: Picture, shared: dict[str, str]) -> _Group:
-    reactants = [picture.cards[child].depiction for child in nodes(route)[0].children]
-    portraits = [portrait for drawn in reactants if (portrait := _portrait(drawn, shared))]
-    # drawing only some of them would suggest fewer reactants
-    is_drawn = len(portraits) == len(reactants)
-    name = candidate.steps[-1].title if candidate.steps else None
-    return _Group(name, [drawn.smiles for drawn in reactants], portraits if is_drawn else [], [])
-
-
-def _portrait(drawn: Depiction, shared: dict[str, str]) -> _Portrait | None:
-    """Return the drawing of a molecule, or None if it cannot be drawn."""
-    if drawn.molecule is None:
-        return None
-    name = shared.setdefault(drawn.svg(), f"m{len(shared)}")
-    return _Portrait(drawn.smiles, name, f"{drawn.width:g}", f"{drawn.height:g}")
+def _shared(depictions: list[Depiction], shared: dict[str, str]) -> list[Depiction]:
+    """Return the drawings of molecules, named in `shared`, or none if one cannot be drawn: that would look like fewer
+    molecules.
+    """
+    drawings = [depiction for depiction in depictions if depiction.molecule is not None]
+    for depiction in drawings:
+        shared.setdefault(depiction.svg(), f"m{len(shared)}")
+    return drawings if len(drawings) == len(depictions) else []
 
 
 def _needs(routes: Iterable[_DrawnRoute]) -> list[_Need]:
     """Return the starting materials of the routes of a page: the most used first, those not in stock last."""
     needs: dict[str, _Need] = {}
-    for drawn in routes:
-        for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in drawn.leaves}.items():
-            need = needs.setdefault(smiles, _Need(smiles, drawn.kind(leaf), []))
-            need.routes.append(drawn)
-            need.offer = need.offer or drawn.offer(leaf)
+    for route in routes:
+        for smiles, leaf in {canonical_or_given(leaf): leaf for leaf in route.leaves}.items():
+            need = needs.setdefault(smiles, _Need(smiles, route.kind(leaf), []))
+            need.routes.append(route)
+            need.offer = need.offer or route.offer(leaf)
             if need.kind == "unknown":  # another target may have been planned with a stock
-                need.kind = drawn.kind(leaf)
+                need.kind = route.kind(leaf)
     return sorted(needs.values(), key=lambda need: (need.kind == "missing", -len(need.routes)))

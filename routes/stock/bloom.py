@@ -35,18 +35,14 @@ def open_filter(name: str) -> Callable[[str], bool]:
         try:
             molbloom.buy("C", catalog=name)  # which downloads it
         except (OSError, ValueError) as error:
-            raise OSError(
-                f"{name}: its filter could not be downloaded ({error}). Use zinc-instock-mini, which needs nothing."
-            ) from error
+            raise OSError(f"{name} could not be downloaded ({error}). Use zinc-instock-mini, a file.") from error
         return partial(molbloom.buy, catalog=name)
     with Path(name).open("rb") as file:  # molbloom ends the process if there is no file
         header = file.read(_BLOOM.size)
         is_filter = len(header) == _BLOOM.size and header.startswith(b"BLOOM")
         _, _, hashes, bits = _BLOOM.unpack(header) if is_filter else (b"", 0, 0, 0)
         if not hashes or not bits or os.fstat(file.fileno()).st_size != _BLOOM.size + bits // 8:
-            raise ValueError(
-                f"{name} is not a whole Bloom filter of molbloom: it is cut off, damaged or another file."
-            )
+            raise ValueError(f"{name} is not a whole Bloom filter of molbloom: it is damaged or another file.")
     try:
         bloom = molbloom.BloomFilter(name)
     except MemoryError as error:  # also of a version that it does not read

@@ -69,5 +69,5 @@ def price_in_words(price: float, unit: str | None) -> str:
 
 def price_sum(offers: Sequence[Offer]) -> float | None:
     """Return the sum of the known prices; None if there is none, or if their units differ."""
-    priced = [offer for offer in offers if offer.price is not None]
-    return sum(offer.price or 0.0 for offer in priced) if len({offer.unit for offer in priced}) == 1 else None
+    units = {offer.unit for offer in offers if offer.price is not None}
+    return sum(offer.price or 0.0 for offer in offers) if len(units) == 1 else None

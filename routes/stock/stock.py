@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 import xxhash
@@ -34,9 +35,11 @@ _logger = logging.getLogger(__name__)
 _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # The hashes of some entries and of their graphs, the entries that are not molecules, the notes, the number of salts,
 # and what is not read of configurations.
-_Hashed = tuple[np.ndarray, np.ndarray, list[str], list[Any], int, list[str]]
-# Increase this number when the hashes are computed in another way, so that older caches are not read.
-_CACHE_VERSION = 7
+_Hashed = tuple[list[int], list[int], list[str], list[Any], int, list[str]]
+# Increase this number when the hashes or the cache are made in another way, so that older caches are not read.
+_CACHE_VERSION = 8
+# What a cache has besides arrays.
+_FACTS = ("kind", "num_bad", "bad_lines", "num_salts", "num_flattened", "flattened")
 # The number of entries that a worker process gets at once.
 _CHUNK = 50
 
@@ -65,16 +68,16 @@ class _Notes:
 
     def get(self, key: int) -> tuple[float, list[str]] | None:
         """Return the price and the fields of a key. The notes have to be sorted."""
-        if (place := _place(self.keys, key)) is None:
+        if not _has(self.keys, key):
             return None
+        place = np.searchsorted(self.keys, np.uint64(key))
         start = int(self.starts[place])
         return float(self.prices[place]), self.text[start : self.text.index(b"\n", start)].decode().split("\t")
 
 
-def _place(keys: Any, key: int) -> int | None:
-    wanted = np.uint64(key)
-    place = int(np.searchsorted(keys, wanted))
-    return place if place < len(keys) and keys[place] == wanted else None
+def _has(keys: Any, key: int) -> bool:
+    place = np.searchsorted(keys, np.uint64(key))
+    return bool(place < len(keys) and keys[place] == np.uint64(key))
 
 
 class Stock:
@@ -96,21 +99,21 @@ class Stock:
     own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
     path: Path | None = None  # the file, if the stock was read from one
     column: str | None = None  # the column of the molecules in it, if it was given
+    num_bad = num_salts = num_flattened = 0
+    flattened = ""  # the sentence about the first entry whose configuration is not read
 
     def __init__(self, names: Iterable[str], kind: str = "smiles", *, is_strict: bool = False):
         self.kind, self.is_strict = kind, is_strict
-        entries = [(name, math.nan, *NO_FIELDS) for name in names]
-        self._fill(self._hashed(entries))
+        self._fill(self._hashed([(name, math.nan, *NO_FIELDS) for name in names]))
         self._warn_of_flattened("stock")
 
     def _fill(self, chunks: Iterable[_Hashed], progress: Callable[[int], object] | None = None) -> None:
         """Set the entries of the stock. `progress` is called with the number of entries in each chunk."""
-        self._notes, self.num_salts, self.num_bad, self.bad_lines = _Notes(), 0, 0, list[str]()
-        self.num_flattened, self.flattened = 0, ""
-        parts, graphs = list[np.ndarray](), list[np.ndarray]()
-        for hashes, some_graphs, wrong, notes, salts, losses in chunks:
-            parts.append(hashes)
-            graphs.append(some_graphs)
+        self._notes, self.bad_lines = _Notes(), list[str]()
+        hashes, graphs = array("Q"), array("Q")
+        for some_hashes, some_graphs, wrong, notes, salts, losses in chunks:
+            hashes.extend(some_hashes)
+            graphs.extend(some_graphs)
             for note in notes:
                 self._notes.add(*note)
             self.num_salts += salts
@@ -119,10 +122,8 @@ class Stock:
             self.num_flattened += len(losses)
             self.flattened = self.flattened or next(iter(losses), "")
             if progress is not None:
-                progress(len(hashes) + len(wrong))
-            if len(parts) > 100_000:
-                parts, graphs = ([np.unique(np.concatenate(arrays))] for arrays in (parts, graphs))
-        self._hashes, self._graphs = (np.unique(np.concatenate(arrays)) for arrays in (parts, graphs))
+                progress(len(some_hashes) + len(wrong))
+        self._hashes, self._graphs = np.unique(np.array(hashes)), np.unique(np.array(graphs))
         self._notes.sort()
 
     @classmethod
@@ -168,13 +169,13 @@ class Stock:
         path = stock_file(path)
         if is_filter(path):
             return BloomStock(path, is_strict=is_strict)
-        cached = _cache_of(path)
+        cache_file = _cache_of(path)
         stamp = json.dumps([_CACHE_VERSION, rdBase.rdkitVersion, path.stat().st_size, path.stat().st_mtime_ns, column])
-        stock = cls._from_cache(cached, stamp) if cache and cached else None
+        stock = cls._from_cache(cache_file, stamp) if cache and cache_file else None
         if stock is None:
             stock = cls._read(path, workers, progress, column)
-            if cache and cached:
-                stock._to_cache(cached, stamp)
+            if cache and cache_file:
+                stock._to_cache(cache_file, stamp)
         stock.is_strict, stock.path, stock.column = is_strict, path, column
         if stock.num_bad:
             first = "; ".join(repr(line) for line in stock.bad_lines)
@@ -193,10 +194,8 @@ class Stock:
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
         unreadable = [entry for entry, *_ in head if _name(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
-            raise ValueError(
-                f"{path} is not a stock: {len(unreadable)} of its first {len(head)} lines are neither SMILES nor "
-                f"InChIKeys, the first of them {unreadable[0][:80]!r}. Name the column with --stock-column."
-            )
+            wrong = f"{len(unreadable)} of its first {len(head)} lines are neither SMILES nor InChIKeys"
+            raise ValueError(f"{path} is not a stock: {wrong} ({unreadable[0][:80]!r}). Use --stock-column.")
         stock = cls([], kind)
         lines = itertools.chain(head, entries)
         chunks = iter(lambda: tuple(itertools.islice(lines, _CHUNK)), ())
@@ -211,16 +210,14 @@ class Stock:
     def _hashed(self, entries: Sequence[Entry]) -> list[_Hashed]:
         """Return the hashes of the entries, and what else is known of them (see `_Hashed`)."""
         names = [_name(entry, self.kind) for entry, *_ in entries]
-        entries_by_name = [
-            (name, price, about) for name, (_, price, *about) in zip(names, entries, strict=True) if name is not None
-        ]
+        pairs = zip(names, entries, strict=True)
+        rows = [(name, price, about) for name, (_, price, *about) in pairs if name is not None]
         wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
-        notes = [note for entry in entries_by_name for note in self._noted(*entry)]
-        hashes = np.array([hash64(name) for name, *_ in entries_by_name], dtype=np.uint64)
-        graphs = [hash64(graph(name)) for name, *_ in entries_by_name] if self.kind == "smiles" else []
-        salts = sum("." in name for name, *_ in entries_by_name)
+        notes = [note for row in rows for note in self._noted(*row)]
+        graphs = [hash64(graph(name)) for name, *_ in rows] if self.kind == "smiles" else []
         losses = list(filter(None, (lost_configuration(entry) for entry, *_ in entries)))
-        return [(hashes, np.array(graphs, dtype=np.uint64), wrong, notes, salts, losses)]
+        salts = sum("." in name for name, *_ in rows)
+        return [([hash64(name) for name, *_ in rows], graphs, wrong, notes, salts, losses)]
 
     def _warn_of_flattened(self, name: object) -> None:
         if self.num_flattened:
@@ -238,22 +235,20 @@ class Stock:
             yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *about]
 
     @classmethod
-    def _from_cache(cls, known: Path, stamp: str) -> Stock | None:
+    def _from_cache(cls, file: Path, stamp: str) -> Stock | None:
         try:
-            with np.load(known, allow_pickle=False) as data:
+            with np.load(file, allow_pickle=False) as data:
                 if any(member.compress_type for member in data.zip.infolist()):
                     return None  # it was not written here, and may unpack to any size
                 arrays = dict(data)
             if str(arrays.pop("digest")) != _digest(arrays) or str(arrays["stamp"]) != stamp:
                 return None
-            stock = cls([], str(arrays["kind"]))
+            stock = cls([])
             stock._hashes, stock._graphs = arrays["hashes"], arrays["graphs"]
-            vars(stock._notes).update(
-                {name: arrays[name] for name in vars(stock._notes)} | {"text": arrays["text"].tobytes()}
-            )
-            stock.num_bad, stock.bad_lines = int(arrays["num_bad"]), [str(line) for line in arrays["bad_lines"]]
-            stock.num_salts = int(arrays["num_salts"])
-            stock.num_flattened, stock.flattened = int(arrays["num_flattened"]), str(arrays["flattened"])
+            vars(stock._notes).update({name: arrays[name] for name in vars(stock._notes)})
+            stock._notes.text = arrays["text"].tobytes()
+            facts = json.loads(str(arrays["facts"]))
+            vars(stock).update({name: facts[name] for name in _FACTS})
             return stock if stock._is_sound() else None
         except Exception:  # there is no cache yet, or it is damaged, for which numpy and zipfile have many errors
             return None  # read the file itself
@@ -261,29 +256,24 @@ class Stock:
     def _is_sound(self) -> bool:
         """Return whether the sizes, the order and the places of arrays from a cache are right."""
         notes, text = self._notes, self._notes.text
-        return (
-            all(
-                keys.dtype == np.uint64 and keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all())
-                for keys in (self._hashes, self._graphs, notes.keys)
-            )
-            and notes.keys.shape == notes.prices.shape == notes.starts.shape
-            and (not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text)))
-        )
+        for keys in (self._hashes, self._graphs, notes.keys):
+            if keys.dtype != np.uint64 or keys.ndim != 1 or not (keys[1:] > keys[:-1]).all():
+                return False
+        has_texts = not notes.starts.size or (text.endswith(b"\n") and int(notes.starts.max()) < len(text))
+        return has_texts and notes.keys.shape == notes.prices.shape == notes.starts.shape
 
-    def _to_cache(self, known: Path, stamp: str) -> None:
+    def _to_cache(self, path: Path, stamp: str) -> None:
         arrays: dict[str, np.ndarray] = {
-            "stamp": np.array(stamp), "kind": np.array(self.kind), "hashes": self._hashes, "graphs": self._graphs,
-            "num_bad": np.array(self.num_bad), "bad_lines": np.array(self.bad_lines, dtype=np.str_),
-            "num_salts": np.array(self.num_salts),
-            "num_flattened": np.array(self.num_flattened), "flattened": np.array(self.flattened),
+            "stamp": np.array(stamp), "hashes": self._hashes, "graphs": self._graphs,
+            "facts": np.array(json.dumps({name: getattr(self, name) for name in _FACTS})),
             **vars(self._notes) | {"text": np.frombuffer(self._notes.text, np.uint8)},
         }  # fmt: skip
         try:
-            known.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(known) as temporary, temporary.open("wb") as file:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as temporary, temporary.open("wb") as file:
                 np.savez(file, digest=np.array(_digest(arrays)), **arrays)  # type: ignore[arg-type]
         except OSError as error:
-            _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", known, error)
+            _logger.warning("The cache %s cannot be written (%s): the next run reads the stock again.", path, error)
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -310,28 +300,28 @@ class Stock:
         """
         if self.own and canonical_or_given(smiles) in self.own:
             return Offer(smiles, vendor=OWN)
-        return _cached_offer(self, smiles)
+        return _cached_offer(ref(self), smiles)
 
     def _find_offer(self, smiles: str) -> Offer | None:
-        name = _name_of(smiles, self.kind)
+        name = name_of(smiles, self.kind)
         if name is None:
             return None
-        if _place(self._hashes, hash64(name)) is not None:
+        if _has(self._hashes, hash64(name)):
             return self._noted_offer(smiles, name)
         if self.is_strict:
             return None
-        parent = parent_form(name if self.kind == "smiles" else cast(str, _name_of(smiles, "smiles")))
+        parent = parent_form(name if self.kind == "smiles" else cast(str, name_of(smiles, "smiles")))
         forms = [(parent, OTHER_SALT)]
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)
             # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a
             # search
-            if _place(self._graphs, hash64(graph(parent))) is not None:
+            if _has(self._graphs, hash64(graph(parent))):
                 forms += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in forms:
-            name = other if self.kind == "smiles" else cast(str, _name_of(other, self.kind))
-            if _place(self._hashes, hash64(name)) is not None:
+            name = other if self.kind == "smiles" else cast(str, name_of(other, self.kind))
+            if _has(self._hashes, hash64(name)):
                 return self._noted_offer(smiles, name, form, other)
         return None
 
@@ -351,7 +341,7 @@ class Stock:
     def without(self, target: str) -> Callable[[str], bool]:
         """Return a function that tests whether a canonical SMILES is in the stock and not a form of the target."""
         forms = {target}
-        if not self.is_strict and (name := _name_of(target, "smiles")) is not None:
+        if not self.is_strict and (name := name_of(target, "smiles")) is not None:
             parent = parent_form(name)
             forms = {target, parent, *tautomers(parent)}
         return lambda smiles: (
@@ -379,7 +369,6 @@ class BloomStock(Stock):
 
     def __init__(self, name: str | Path, *, is_strict: bool = False):
         self.kind, self.is_strict, self.name = "smiles", is_strict, str(name)
-        self.num_bad, self.num_salts, self.bad_lines, self.num_flattened = 0, 0, list[str](), 0
         self._contains = open_filter(self.name)
 
     def __reduce__(self) -> Any:  # a filter has no state that can be pickled
@@ -399,7 +388,7 @@ class BloomStock(Stock):
         """None: the number of molecules is unknown."""
 
     def _find_offer(self, smiles: str) -> Offer | None:
-        name = _name_of(smiles, self.kind)
+        name = name_of(smiles, self.kind)
         if name is None:
             return None
         if self._contains(name):
@@ -439,8 +428,8 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 @lru_cache(KNOWN)
-def _cached_offer(stock: Stock, smiles: str) -> Offer | None:
-    return stock._find_offer(smiles)
+def _cached_offer(stock: ref[Stock], smiles: str) -> Offer | None:
+    return cast(Stock, stock())._find_offer(smiles)
 
 
 def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
@@ -452,7 +441,8 @@ def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
     )  # fmt: skip
 
 
-def _name_of(smiles: str, kind: str) -> str | None:
+def name_of(smiles: str, kind: str) -> str | None:
+    """Return the canonical SMILES or the InChIKey of a molecule, or None if it cannot be read."""
     try:
         molecule = parse(smiles)
     except ValueError:
@@ -464,4 +454,4 @@ def _name(entry: str, kind: str) -> str | None:
     """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
     if kind == "inchikey":
         return entry if _INCHIKEY.fullmatch(entry) else None
-    return _name_of(entry, kind)
+    return name_of(entry, kind)

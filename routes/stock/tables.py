@@ -23,8 +23,6 @@ _NUMBERS = (
     "catalogue_number", "catalog_number", "catalogue_no", "catalog_no", "cat_no", "catalogue_id", "catalog_id", "sku",
     "product_number", "product_id", "product_code", "vendor_id", "supplier_code",
 )  # fmt: skip
-# The columns of included stocks, with which an entry is sold or common.
-_REACTIONS, _IN_ZINC = "reactions", "zinc"
 # The SMILES or InChIKey of an entry, its price (NaN if unknown), unit, vendor, catalogue number, kind and number of
 # recorded reactions.
 Entry = tuple[str, float, str, str, str, str, str]
@@ -42,15 +40,14 @@ def read_entries(path: Path, column: str | None) -> Iterator[Entry]:
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
-            filled = (line.strip() for line in lines if line.strip())
-            yield from ((smiles_and_name(line)[0], math.nan, *NO_FIELDS) for line in filled)
+            yield from ((smiles_and_name(line)[0], math.nan, *NO_FIELDS) for line in lines if line.strip())
             return
         currency = _column_like(table, _CURRENCIES, "currency")
         price = _column_like(table, _PRICES, "price", but=currency)
         unit = "" if price is None else _unit(table.header[price].lower())
         places = [table.column(columns), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
-        is_counted = {_REACTIONS, _IN_ZINC} <= set(table.header)
-        places += [table.header.index(name) if is_counted else None for name in (_REACTIONS, _IN_ZINC)]
+        is_counted = {"reactions", "zinc"} <= set(table.header)  # the columns of included stocks
+        places += [table.header.index(name) if is_counted else None for name in ("reactions", "zinc")]
         is_warned = False
         for row in table.rows:
             row = with_whole_extension(row, places[0]) if places[0] is not None else row
@@ -59,24 +56,22 @@ def read_entries(path: Path, column: str | None) -> Iterator[Entry]:
             )
             kind = "common" if is_counted and not zinc else ""
             amount = _price(cost)
-            is_known = amount == amount
-            if cost and not is_known and not is_warned:
+            if cost and amount != amount and not is_warned:
                 _logger.warning(
                     "%s: %r is not a price, and is ignored like others of its kind: give a positive number, and the "
                     "currency in a column 'currency'.", path, cost[:80],
                 )  # fmt: skip
                 is_warned = True
-            vendor = vendor or (ZINC if zinc else "")
-            yield entry, amount, (code or unit) if is_known else "", vendor, number, kind, reactions
+            unit_of_row = "" if amount != amount else code or unit
+            yield entry, amount, unit_of_row, vendor or (ZINC if zinc else ""), number, kind, reactions
 
 
 def _table_of(records: Iterator[SDRecord]) -> Table:
     """Return the records of an SD file as a table, with the data fields that the first of them have."""
     head = list(itertools.islice(records, LOOK_AT))
     names = list(dict.fromkeys(name for record in head for name in record.fields if name not in SMILES_COLUMNS))
-    rows = (
-        [record.smiles, *(record.fields.get(name, "") for name in names)] for record in itertools.chain(head, records)
-    )
+    whole = itertools.chain(head, records)
+    rows = ([record.smiles, *(record.fields.get(name, "") for name in names)] for record in whole)
     return Table(["smiles", *names], rows)
 
 

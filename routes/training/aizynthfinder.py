@@ -5,18 +5,18 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import yaml
-from rdkit import Chem
 
 from ...common.atomic import atomic_write
-from ..chemistry.molecules import parse
 from ..judging import Library
 from ..judging.ranker import LARGEST, Ranker
+from ..stock.stock import name_of
 
 TEMPLATES, POLICY, STOCK, CONFIG = "templates.csv", "policy.onnx", "stock.txt", "config.yml"
 # Versions of ONNX that runtimes of the last years read.
@@ -43,28 +43,21 @@ def write_aizynthfinder(library: Library, stock: Iterable[str], folder: str | Pa
     ranker, classes = library.ranker
     folder = Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / POLICY) as part:
-        part.write_bytes(_policy(ranker))
-    with atomic_write(folder / TEMPLATES) as part, part.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, delimiter="\t")
-        table.writerow(["", "retro_template", "classification", "library_occurence"])  # AiZynthFinder's spelling
-        table.writerows([place, one.smarts, one.name or "", one.count] for place, one in enumerate(classes))
-    keys = sorted({key for smiles in stock if (key := _inchi_key(smiles))})
-    with atomic_write(folder / STOCK) as part:
-        part.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
-    config = {
-        "expansion": {"weft": [str(folder / POLICY), str(folder / TEMPLATES)]},
-        "stock": {"weft": str(folder / STOCK)},
+    table = csv.writer(templates := io.StringIO(), delimiter="\t")
+    table.writerow(["", "retro_template", "classification", "library_occurence"])  # AiZynthFinder's spelling
+    table.writerows([place, row.smarts, row.name or "", row.count] for place, row in enumerate(classes))
+    keys = sorted({key for smiles in stock if (key := name_of(smiles, "inchikey"))})
+    expansion = [str(folder / POLICY), str(folder / TEMPLATES)]
+    config = {"expansion": {"weft": expansion}, "stock": {"weft": str(folder / STOCK)}}
+    contents = {
+        POLICY: _policy(ranker),
+        TEMPLATES: templates.getvalue().encode(),
+        STOCK: "".join(f"{key}\n" for key in keys).encode(),
+        CONFIG: yaml.safe_dump(config).encode(),
     }
-    with atomic_write(folder / CONFIG) as part:
-        part.write_text(yaml.safe_dump(config), encoding="utf-8")
-
-
-def _inchi_key(smiles: str) -> str | None:
-    try:
-        return Chem.MolToInchiKey(parse(smiles)) or None
-    except ValueError:
-        return None
+    for name, content in contents.items():
+        with atomic_write(folder / name) as part:
+            part.write_bytes(content)
 
 
 def _policy(ranker: Ranker) -> bytes:

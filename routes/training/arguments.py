@@ -136,12 +136,7 @@ class Preparation:
     def __post_init__(self) -> None:
         check_options(self)
         if self.permutations > 1 and self.aligned:
-            raise ValueError(
-                "aligned and permutations are mutually exclusive: the reactants of aligned texts have one order."
-            )
+            raise ValueError("aligned and permutations are mutually exclusive: aligned texts have one order.")
         others = [field for field in fields(self) if field.name not in ("forward", "aligned", "exclude_by", "seed")]
-        if self.forward and any(getattr(self, field.name) != field.default for field in others):
-            raise ValueError(
-                "forward makes only rows of single reactions, of any length: leave out permutations, sub_routes, "
-                "single_steps, starting_material, max_source_length and max_target_length."
-            )
+        if self.forward and (names := [field.name for field in others if getattr(self, field.name) != field.default]):
+            raise ValueError(f"forward makes rows of single reactions, of any length: leave out {', '.join(names)}.")

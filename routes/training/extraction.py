@@ -112,23 +112,13 @@ def record_of(reaction: str, **facts: Any) -> Record:
     if "." in product:
         raise ValueError(SEVERAL)
 
-    def shared_map(match: re.Match[str]) -> str:
-        # a number that only the reactants have would make its atom part of the core
-        return match.group() if match.group(1) in numbers else ""
-
-    sources, idle = list[str](), list[str](facts.pop("agents", None) or ())
-    for part in (*reactants, *agents):
-        if numbers.isdisjoint(ATOM_MAP.findall(part)):
-            idle.append(ATOM_MAP.sub("", part))
-        else:
-            sources.append(part)
-    return Record(
-        f"{'.'.join(ATOM_MAP.sub(shared_map, part) for part in sources)}>>{product}",
-        canonical_smiles(ATOM_MAP.sub("", product)),
-        joined(ATOM_MAP.sub("", part) for part in sources),
-        agents=tuple(dict.fromkeys(idle)),
-        **facts,
-    )
+    sources = [part for part in (*reactants, *agents) if not numbers.isdisjoint(ATOM_MAP.findall(part))]
+    idle = [ATOM_MAP.sub("", part) for part in (*reactants, *agents) if part not in sources]
+    facts["agents"] = tuple(dict.fromkeys((*(facts.get("agents") or ()), *idle)))
+    # a number that only the reactants have would make its atom part of the core
+    maps = ".".join(ATOM_MAP.sub(lambda match: match[0] if match[1] in numbers else "", part) for part in sources)
+    bare = joined(ATOM_MAP.sub("", part) for part in sources)
+    return Record(f"{maps}>>{product}", canonical_smiles(ATOM_MAP.sub("", product)), bare, **facts)
 
 
 def read_records(path: str | Path) -> Iterator[Record | Problem]:
@@ -155,17 +145,17 @@ def read_records(path: str | Path) -> Iterator[Record | Problem]:
             if column is None:
                 raise ValueError(f"{path} has no column with reactions: call it `reaction_smiles`.")
             facts = {name.strip().lower(): cell for name, cell in row.items()}
-            number, source, agents = str(facts.get("class")), facts.get("id"), facts.get("agents") or ()
+            number, agents = str(facts.get("class")), facts.get("agents") or ()
+            source = None if facts.get("id") in (None, "") else str(facts["id"])
             try:
                 yield record_of(
                     str(list(row.values())[column] or ""),
                     reaction_class=int(number) if number in _CLASSES else None,
-                    source=None if source in (None, "") else str(source),
+                    source=source,
                     agents=tuple(agents.split(".") if isinstance(agents, str) else agents),
                 )
             except ValueError as error:
-                reason = str(error) if str(error) in (NO_MAPS, SEVERAL) else UNREADABLE
-                yield Problem(f"row {place}" if source in (None, "") else str(source), reason)
+                yield Problem(source or f"row {place}", str(error) if str(error) in (NO_MAPS, SEVERAL) else UNREADABLE)
 
 
 class Extraction:
@@ -207,9 +197,9 @@ def is_sound(smarts: str) -> bool:
         if bonds == old_bonds and handedness != old_handedness:
             return False
     reactants = smarts.split(">>")[1]
-    lost = _LOST_HYDROXYL.search(reactants) and ("B(" in reactants or re.search(r"\[C:\d+\]-\[OH;D1", reactants))
-    is_wrong = lost or any(map(_gives_no_carbon, parts)) or _moves_on_ring(product, parts) or _retains(product, parts)
-    return not is_wrong
+    if _LOST_HYDROXYL.search(reactants) and ("B(" in reactants or re.search(r"\[C:\d+\]-\[OH;D1", reactants)):
+        return False
+    return not (any(map(_gives_no_carbon, parts)) or _moves_on_ring(product, parts) or _retains(product, parts))
 
 
 def _moves_on_ring(product: Any, parts: Sequence[Any]) -> bool:
@@ -306,28 +296,23 @@ def core_of(smarts: str) -> str:
     product, reactants = patterns(smarts)
     sides: list[Any] = [product, *reactants]
     before, after = _environments(reactants), _environments([product])
-    changed = {number for number in {*before, *after} if before.get(number) != after.get(number)}
-    near, core = set[int](), set(changed)
-    for side in sides:
-        for atom in side.GetAtoms():
-            if atom.GetAtomMapNum() in changed:
-                is_carbon = atom.GetAtomicNum() == 6
-                near.update(
-                    other.GetAtomMapNum()
-                    for other in atom.GetNeighbors()
-                    if not is_carbon or (other.GetAtomicNum() != 6 and not other.GetIsAromatic())
-                )
-    core |= near
-    for side in sides:
-        for bond in side.GetBonds():
-            for atom, other in itertools.permutations((bond.GetBeginAtom(), bond.GetEndAtom())):
-                is_multiple = bond.GetSmarts() in ("=", "#")
-                if atom.GetAtomMapNum() in near - changed and other.GetAtomicNum() != 6 and is_multiple:
-                    core.add(other.GetAtomMapNum())
+    changes = {number for number in {*before, *after} if before.get(number) != after.get(number)}
+    ends = [(atom, bond) for side in sides for atom in side.GetAtoms() for bond in atom.GetBonds()]
+    near, core = set[int](), set[int]()
+    for atom, bond in ends:
+        other = bond.GetOtherAtom(atom)
+        is_hetero = other.GetAtomicNum() != 6 and not other.GetIsAromatic()
+        if atom.GetAtomMapNum() in changes and (is_hetero or atom.GetAtomicNum() != 6):
+            near.add(other.GetAtomMapNum())
+    for atom, bond in ends:
+        other, is_multiple = bond.GetOtherAtom(atom), bond.GetSmarts() in ("=", "#")
+        if atom.GetAtomMapNum() in near - changes and other.GetAtomicNum() != 6 and is_multiple:
+            core.add(other.GetAtomMapNum())
+    core |= changes | near
     numbers = dict[int, int]()
-    text = _written(product, core, numbers)
-    parts = sorted((_written(part, core), index) for index, part in enumerate(reactants))
-    return f"{text}>>{'.'.join(_written(reactants[index], core, numbers) for _, index in parts)}"
+    text = _smarts_of(product, core, numbers)
+    parts = sorted((_smarts_of(part, core), index) for index, part in enumerate(reactants))
+    return f"{text}>>{'.'.join(_smarts_of(reactants[index], core, numbers) for _, index in parts)}"
 
 
 def _symbol(atom: Any) -> str:
@@ -352,7 +337,7 @@ def _environments(side: Sequence[Any]) -> dict[int, Any]:
     }
 
 
-def _written(pattern: Any, core: set[int], numbers: dict[int, int] | None = None) -> str:
+def _smarts_of(pattern: Any, core: set[int], numbers: dict[int, int] | None = None) -> str:
     """Write some atoms of a pattern in an order that does not depend on their numbers.
 
     Args:
@@ -400,18 +385,9 @@ def build(records: Iterable[Record], templates: Iterable[Template | None]) -> It
         examples = [Example(f"{record.reactants}>>{record.product}", record.source) for record in members]
         examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
         reagents = Counter(filter(None, (" ".join(compounds(record.agents)) for record in members)))
-        yield (
-            key,
-            Transformation(
-                smarts,
-                len(members),
-                next((number for number, _ in classes.most_common(1)), None),
-                tuple(examples[:EXAMPLES]),
-                kept=dict(sorted(groups[smarts].items())),
-                core=core,
-                reagents=most_common_sets(reagents),
-            ),
-        )
+        number = next((number for number, _ in classes.most_common(1)), None)
+        facts: Any = {"kept": dict(sorted(groups[smarts].items())), "reagents": most_common_sets(reagents)}
+        yield key, Transformation(smarts, len(members), number, tuple(examples[:EXAMPLES]), core=core, **facts)
 
 
 def write(rows: Iterable[Row], path: str | Path) -> None:
@@ -419,14 +395,9 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
     # without the name and the time, so that the same rows give the same bytes
     with atomic_write(path) as part, part.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
         for key, transformation in rows:
-            row: list[Any] = [
-                key,
-                transformation.smarts,
-                transformation.count,
-                transformation.reaction_class,
-                transformation.examples,
-            ]
-            row += [transformation.name, transformation.kept, transformation.core, transformation.reagents]
+            row: list[Any] = [key, transformation.smarts, transformation.count, transformation.reaction_class]
+            row += [transformation.examples, transformation.name, transformation.kept, transformation.core]
+            row.append(transformation.reagents)
             while not row[-1]:
                 row.pop()
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())

@@ -41,7 +41,7 @@ def measure_accuracy(
 
     The model is given the target, the number of steps (if it reads one) and `materials`.
     """
-    started = time.monotonic()
+    start_time = time.monotonic()
     is_told = planner.model.config.num_condition_features > 0
     plans = planner.plan(
         [route.smiles for route in routes],
@@ -53,14 +53,13 @@ def measure_accuracy(
         on_error="skip",  # a target that cannot be planned counts as not found
         enforce_limits=False,  # recorded routes may exceed the limits
     )
-    failed = [plan for plan in plans if plan.problem is not None]
-    if failed:
-        print(f"{len(failed)} of {len(plans)} targets cannot be planned, the first: {failed[0].problem}")
-    measured = evaluate(plans, routes, ks=[k for k in KS if k <= arguments.beams]).overall
+    if problems := [plan.problem for plan in plans if plan.problem is not None]:
+        print(f"{len(problems)} of {len(plans)} targets cannot be planned, the first: {problems[0]}")
+    metrics = evaluate(plans, routes, ks=[k for k in KS if k <= arguments.beams]).overall
     results = {
         "beams": arguments.beams,
-        "exact_route": {name: asdict(estimate) for name, estimate in measured["exact"].items()},
-        "test_seconds": round(time.monotonic() - started, 1),
+        "exact_route": {name: asdict(estimate) for name, estimate in metrics["exact"].items()},
+        "test_seconds": round(time.monotonic() - start_time, 1),
     }
     return results, plans
 
@@ -68,8 +67,8 @@ def measure_accuracy(
 def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) -> None:
     """Print a summary for the user."""
     print(f"\nHeld-out targets, exact route, order of reactants ignored, {results['beams']} beams (95% interval):")
-    for name, found in results["exact_route"].items():
-        print(f"  {name:7}{found['value']:6.1%}  [{found['low']:.1%}, {found['high']:.1%}]  n={found['n']}")
+    for name, share in results["exact_route"].items():
+        print(f"  {name:7}{share['value']:6.1%}  [{share['low']:.1%}, {share['high']:.1%}]  n={share['n']}")
     print(f"\nPlan of one of them: {plan.target}")
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
@@ -97,14 +96,14 @@ def card_details(
         )
     conditions = ["the target", *["the number of steps"] * told_steps]
     conditions += ["a starting material"] * arguments.with_starting_material
-    tested = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
+    test = f"held-out routes{f' of `{Path(arguments.test_file).name}`' if arguments.test_file else ''}"
     return {
         "data": f"{data} No test target is the target of a training route.",
         "results": [
-            metric_result("loss", "loss", round(results["test_loss"], 6), tested, split="test"),
+            metric_result("loss", "loss", round(results["test_loss"], 6), test, split="test"),
             *(
                 metric_result(
-                    "exact_match", f"exact route, {name}", share["value"], tested, split="test", n=share["n"],
+                    "exact_match", f"exact route, {name}", share["value"], test, split="test", n=share["n"],
                     interval=(share["low"], share["high"], "Wilson"),
                 )
                 for name, share in results["exact_route"].items()
@@ -124,17 +123,17 @@ def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tu
     if origin is None:
         config = WeftConfig.from_preset(name, **{"vocab_size": size} | changes)
     elif preset is not None:
-        raise ValueError(
-            "--preset begins with random weights and --model-name-or-path with trained ones: give one of them."
-        )
+        raise ValueError("--preset gives random weights and --model-name-or-path trained ones: give one of them.")
     else:
         config = load(WeftConfig, origin, **changes)
         if config.vocab_size < size:
             config.vocab_size = config.decoder_vocab_size = size
     if not writes_routes(config) or config.vocab_size != size:
+        what, remedy = (
+            (name, "a model of `weftformer routes train`") if origin else (f"--preset {name}", "a preset dms-*")
+        )
         raise ValueError(
-            f"{'' if origin else '--preset '}{name} has a vocabulary of {config.vocab_size} tokens, but routes need "
-            f"{size}: use {'a model of `weftformer routes train`' if origin else 'one of the dms-* presets'}."
+            f"{what} has a vocabulary of {config.vocab_size} tokens, but routes need {size}: use {remedy}."
         )
     return name, config
 
@@ -163,9 +162,9 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
     if checkpoint:
         check_same_model(config, checkpoint)
     train_pairs, test_routes = load_pairs(arguments, training.seed)
-    tested = test_routes[: arguments.num_test_routes]
+    test_routes = test_routes[: arguments.num_test_routes]
     about = about_routes(arguments, train_pairs)
-    test_pairs = pairs_of(tested, arguments, training.seed, is_aligned=about["aligned"] > 0)
+    test_pairs = pairs_of(test_routes, arguments, training.seed, is_aligned=about["aligned"] > 0)
     data = {
         name: encode(pairs, tokenizer, config) for name, pairs in (("train", train_pairs), ("validation", test_pairs))
     }
@@ -187,23 +186,22 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
     results: dict[str, Any] = {"model_name_or_path" if origin else "preset": name}
 
     def evaluate(trainer: WeftTrainer) -> dict[str, Any]:
-        trained: dict[str, Any] = next(
-            (log for log in reversed(trainer.state.log_history) if "train_runtime" in log), {}
-        )
+        logs = reversed(trainer.state.log_history)
+        summary: dict[str, Any] = next((log for log in logs if "train_runtime" in log), {})
         # a poorly trained model may not stop; texts longer than those it has seen cannot be right
         materials = test_pairs["starting_material"] if arguments.with_starting_material else None
         planner = RoutePlanner(trainer.model, tokenizer)
         results.update(
             steps=trainer.state.global_step,
-            train_seconds=round(trained["train_runtime"], 1),
-            train_loss=trained.get("train_loss"),  # None if the run had finished before
+            train_seconds=round(summary["train_runtime"], 1),
+            train_loss=summary.get("train_loss"),  # None if the run had finished before
             test_loss=trainer.evaluate()["eval_loss"],
         )
         with trainer.accelerator.autocast():  # as in the training
-            accuracy, plans = measure_accuracy(planner, tested, arguments, longest(data["train"]), materials)
+            accuracy, plans = measure_accuracy(planner, test_routes, arguments, longest(data["train"]), materials)
         results.update(accuracy)
         write_json(folder / "results.json", results)
-        show(results, plans[0], tested[0], folder)
+        show(results, plans[0], test_routes[0], folder)
         return card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
 
     folder = Path(str(training.output_dir))

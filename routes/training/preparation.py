@@ -64,18 +64,14 @@ class Report:
 
     def format_table(self) -> str:
         """Return the counts, one per line, with the first example below each reason."""
-        counts = [("read", self.read), ("kept", self.kept)]
-        lines = [f"{count:>10,}  {name}" for name, count in counts]
+        lines = [f"{self.read:>10,}  read", f"{self.kept:>10,}  kept"]
         if len(self.sources) > 1:
             lines += [f"{count:>10,}  rows of {file}" for file, count in self.sources.items()]
-        for reason, title in REASONS.items():
-            if reason in self.dropped:
-                entry = self.dropped[reason]
-                first = entry["examples"][0]
-                lines.append(f"{entry['count']:>10,}  dropped: {title}")
-                lines.append(
-                    f"{'':12}{first['file']}, {first['index']}{': ' * bool(first['why'])}{first['why'][:120]}"
-                )
+        for reason in filter(self.dropped.__contains__, REASONS):
+            entry = self.dropped[reason]
+            first, why = entry["examples"][0], entry["examples"][0]["why"]
+            lines.append(f"{entry['count']:>10,}  dropped: {REASONS[reason]}")
+            lines.append(f"{'':12}{first['file']}, {first['index']}{': ' * bool(why)}{why[:120]}")
         return "\n".join(lines)
 
 
@@ -117,27 +113,27 @@ def prepare(
     workers = multiprocessing.cpu_count() if workers is None else workers
     _check_arguments(paths, held_out, workers)
     report = Report(sources=dict.fromkeys(map(str, paths), 0))
-    sized = sum(path.stat().st_size for path in (*paths, *held_out))
+    size = sum(path.stat().st_size for path in (*paths, *held_out))
     _check_folder(Path(out), paths, overwrite)
     with (
         atomic_folder(out, replace=overwrite) as folder,
         WorkerProcesses(Selection(settings), workers) as pool,
-        Progress("preparing", sized or None, "bytes", is_shown=progress) as bar,
+        Progress("preparing", size or None, "bytes", is_shown=progress) as bar,
     ):
-        excluded = _excluded(held_out, pool, bar)
+        keys = _excluded(held_out, pool, bar)
         columns = {"source": Value("string"), "target": Value("string"), "n_steps": Value("int64")}
         if settings.starting_material != "none":
             columns["starting_material"] = Value("string")
         (folder / _PART).parent.mkdir()
         with ArrowWriter(features=Features(columns), path=str(folder / _PART)) as table:
-            for path, outcome in _sifted(_outcomes(paths, pool, bar), excluded, report):
+            for path, outcome in _sifted(_outcomes(paths, pool, bar), keys, report):
                 for row in outcome.rows:
                     table.write(row)
                 report.rows += len(outcome.rows)
                 report.sources[str(path)] += len(outcome.rows)
             table.finalize()
         if not report.kept:
-            counts = ", ".join(f"{found['count']} {REASONS[reason]}" for reason, found in report.dropped.items())
+            counts = ", ".join(f"{entry['count']} {REASONS[reason]}" for reason, entry in report.dropped.items())
             raise ValueError(f"0 of {report.read} routes were kept: {counts}")
         _save_table(folder)
         about = {"files": list(map(str, paths)), "exclude": list(map(str, held_out)), "settings": asdict(settings)}
@@ -148,9 +144,8 @@ def prepare(
 def _check_arguments(paths: Sequence[Path], held_out: Sequence[Path], workers: int) -> None:
     for path in (*paths, *held_out):
         if path.is_dir() or not path.exists():
-            raise FileNotFoundError(
-                f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give files of routes."
-            )
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise FileNotFoundError(f"{path} {what}: give files of routes.")
     if not paths:
         raise ValueError("no file given: give at least one file of routes")
     if workers < 1:
@@ -161,15 +156,12 @@ def _check_folder(folder: Path, inputs: Sequence[Path], overwrite: bool) -> None
     """Raise a ValueError for a folder that must not be replaced, or that contains one of the input files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not overwrite:
-            raise ValueError(
-                f"{folder} exists and is not empty: choose another folder, or replace it with --overwrite."
-            )
+            raise ValueError(f"{folder} exists and is not empty: choose another one, or replace it with --overwrite.")
         if not (folder / REPORT).is_file():
-            raise ValueError(
-                f"{folder} is not overwritten: {REPORT} is missing, so `weftformer routes prepare` did not write it."
-            )
-    if inside := [path for path in inputs if folder.resolve() in path.resolve().parents]:
-        raise ValueError(f"{inside[0]} is in {folder}, which would be overwritten: choose another folder.")
+            raise ValueError(f"{folder} is not overwritten: {REPORT} is missing, so it is no prepared data set.")
+    for path in inputs:
+        if folder.resolve() in path.resolve().parents:
+            raise ValueError(f"{path} is in {folder}, which would be overwritten: choose another folder.")
 
 
 def _save_table(folder: Path) -> None:
@@ -185,23 +177,22 @@ def _save_table(folder: Path) -> None:
 
 
 def _sifted(
-    outcomes: Iterator[tuple[Path, Outcome]], excluded: set[int], report: Report
+    outcomes: Iterator[tuple[Path, Outcome]], held_out: set[int], report: Report
 ) -> Iterator[tuple[Path, Outcome]]:
     """Yield the routes that are kept, each with its file. Count the others in the report."""
-    seen = set[int]()
+    routes = set[int]()
     for path, outcome in outcomes:
         report.read += 1
-        reason, why = outcome.reason, outcome.why
-        if reason is None and not excluded.isdisjoint(outcome.keys):
-            reason, why = "excluded", outcome.rows[0]["source"]
-        elif reason is None and outcome.route in seen:
-            reason, why = "duplicate", outcome.rows[0]["source"]
-        if reason is None:
-            seen.add(outcome.route)
+        if outcome.reason is not None:
+            report.drop(outcome.reason, path, outcome.place, outcome.why)
+        elif not held_out.isdisjoint(outcome.keys):
+            report.drop("excluded", path, outcome.place, outcome.rows[0]["source"])
+        elif outcome.route in routes:
+            report.drop("duplicate", path, outcome.place, outcome.rows[0]["source"])
+        else:
+            routes.add(outcome.route)
             report.kept += 1
             yield path, outcome
-        else:
-            report.drop(reason, path, outcome.place, why)
 
 
 def _outcomes(paths: Sequence[Path], pool: WorkerProcesses, bar: Progress) -> Iterator[tuple[Path, Outcome]]:
@@ -222,15 +213,14 @@ def _outcomes(paths: Sequence[Path], pool: WorkerProcesses, bar: Progress) -> It
 
 
 def _excluded(paths: Sequence[Path], pool: WorkerProcesses, bar: Progress) -> set[int]:
-    found: set[int] = set()
+    keys: set[int] = set()
     for path in paths:
-        is_empty = True
+        outcome = None
         for outcome in pool.map(Selection.keys, read_entries(path, bar.update)):
-            is_empty = False
             if outcome.reason is not None:
                 # an unread route would stay in the training data
                 raise ValueError(f"the file to exclude, {path}, cannot be read: {outcome.why}")
-            found.update(outcome.keys)
-        if is_empty:
+            keys.update(outcome.keys)
+        if outcome is None:
             raise ValueError(f"the file to exclude, {path}, contains no route")
-    return found
+    return keys

@@ -68,8 +68,8 @@ def route_rows(route: Route, rng: random.Random, settings: Preparation) -> list[
             rows.append(row)
         else:
             leaves = route.leaves()
-            chosen = [rng.choice(leaves)] if settings.starting_material == "random" else dict.fromkeys(leaves)
-            rows += [{**row, "starting_material": leaf} for leaf in chosen]
+            materials = [rng.choice(leaves)] if settings.starting_material == "random" else dict.fromkeys(leaves)
+            rows += [{**row, "starting_material": leaf} for leaf in materials]
     return rows
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,17 +58,11 @@ def train_test_split(
         ValueError: `test_size` is not positive, or too few targets occur in only one route.
     """
     count = round(test_size * len(routes)) if test_size < 1 else int(test_size)
-    occurrences: dict[str, int] = {}
-    for route in routes:
-        for smiles in dict.fromkeys(map(canonical_smiles, route.molecules())):
-            occurrences[smiles] = occurrences.get(smiles, 0) + 1
+    occurrences = Counter(smiles for route in routes for smiles in set(map(canonical_smiles, route.molecules())))
     eligible = [i for i, route in enumerate(routes) if occurrences[canonical_smiles(route.smiles)] == 1]
     if not 1 <= count <= min(len(eligible), len(routes) - 1):
-        raise ValueError(
-            f"test_size={test_size} requests {count} of {len(routes)} routes; "
-            f"{len(eligible)} have a target that occurs in no other route"
-        )
-    chosen = set(random.Random(seed).sample(eligible, count))
-    train = [route for i, route in enumerate(routes) if i not in chosen]
-    test = [route for i, route in enumerate(routes) if i in chosen]
-    return train, test
+        which = f"{len(eligible)} have a target that occurs in no other route"
+        raise ValueError(f"test_size={test_size} requests {count} of {len(routes)} routes: {which}")
+    places = set(random.Random(seed).sample(eligible, count))
+    train = [route for i, route in enumerate(routes) if i not in places]
+    return train, [route for i, route in enumerate(routes) if i in places]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..chemistry.alignment import aligned_routes
-from ..chemistry.molecules import canonical_route, canonical_smiles, hash64
+from ..chemistry.molecules import canonical_route, hash64, read_molecule
 from ..family import PRODUCT_LENGTH, build_route_tokenizer, encode_route, source_text
 from ..files.entries import Entry
 from ..files.formats import NoRoute
@@ -87,16 +87,10 @@ class Selection:
             routes = list(entry.routes())
         except ValueError as error:
             return [Outcome(entry.place, "not_parsable", str(error))]
-        outcomes = []
-        for route in routes:
-            # a forward model must not learn any reaction of an excluded route
-            parts = route.sub_routes() if self.settings.forward else []
-            for smiles in dict.fromkeys((route.smiles, *(part.smiles for part in parts))):
-                try:
-                    outcomes.append(Outcome(entry.place, keys=(hash64(canonical_smiles(smiles)),)))
-                except ValueError:
-                    continue
-        return outcomes
+        # a forward model must not learn any reaction of an excluded route
+        parts = [part for route in routes for part in (route, *(route.sub_routes() if self.settings.forward else ()))]
+        molecules = filter(None, map(read_molecule, dict.fromkeys(part.smiles for part in parts)))
+        return [Outcome(entry.place, keys=(hash64(molecule.canonical),)) for molecule in molecules]
 
     def _outcomes(self, place: str, route: Route) -> list[Outcome]:
         """Return the outcomes of the route and of its parts that the settings include."""
@@ -104,8 +98,8 @@ class Selection:
             if not route.children:
                 raise _Dropped("no_reaction", route.smiles)
             whole = canonical_route(route)
-            if repeated := whole.repeated():
-                raise _Dropped("cyclic", repeated)
+            if smiles := whole.repeated():
+                raise _Dropped("cyclic", smiles)
         except _Dropped as dropped:
             return [Outcome(place, *dropped.args)]
         except ValueError as error:
@@ -114,10 +108,8 @@ class Selection:
         above = parts if self.settings.exclude_by == "made" else [] if self.settings.forward else parts[:1]
         overlap: dict[Route, str] = {}
         if not self.settings.forward:
-            whole_ones = parts if self.settings.sub_routes else parts[:1]
-            overlap = {
-                part: f"{place}, sub-route {number}" if number else place for number, part in enumerate(whole_ones)
-            }
+            targets = enumerate(parts if self.settings.sub_routes else parts[:1])
+            overlap = {part: f"{place}, sub-route {number}" if number else place for number, part in targets}
         if self.settings.forward or self.settings.single_steps:
             for number, part in enumerate(parts, 1):
                 overlap.setdefault(part.last_step(), f"{place}, reaction {number}" if len(parts) > 1 else place)
@@ -140,17 +132,13 @@ class Selection:
             raise _Dropped("mixture", route.smiles)
         if settings.forward:
             pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
-            return Outcome(
-                place,
-                route=key,
-                rows=[{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs],
-            )
-        rows = route_rows(route, rng, settings)
-        reasons = [self._reason_against(row) for row in rows]
-        allowed = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
-        if not allowed and reasons[0] is not None:
-            raise _Dropped(*reasons[0])
-        return Outcome(place, route=key, rows=allowed)
+            rows = [{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs]
+            return Outcome(place, route=key, rows=rows)
+        reasons = [(row, self._reason_against(row)) for row in route_rows(route, rng, settings)]
+        rows = [row for row, reason in reasons if reason is None]
+        if not rows and (first := reasons[0][1]) is not None:
+            raise _Dropped(*first)
+        return Outcome(place, route=key, rows=rows)
 
     def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:
         """Return why a row does not fit the vocabulary or the lengths, a key of `REASONS` and a text, or None."""
@@ -163,12 +151,8 @@ class Selection:
         if length > self.settings.max_target_length:
             return "long_target", f"{length} tokens, at most {self.settings.max_target_length} are allowed"
         try:
-            source_text(
-                row["source"],
-                row.get("starting_material"),
-                product_length=min(PRODUCT_LENGTH, longest),
-                source_length=longest,
-            )
+            lengths = {"product_length": min(PRODUCT_LENGTH, longest), "source_length": longest}
+            source_text(row["source"], row.get("starting_material"), **lengths)
         except ValueError as error:
             return "long_source", str(error)
         return None

@@ -35,14 +35,12 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     """
     folder = str(arguments.train_file)
     try:
-        loaded = load_from_disk(folder)
+        data = load_from_disk(folder)
     except FileNotFoundError as error:
         raise ValueError(f"{folder} is not a folder of `weftformer routes prepare`.") from error
-    rows = loaded["train"] if isinstance(loaded, DatasetDict) else loaded
+    rows = data["train"] if isinstance(data, DatasetDict) else data
     if missing := {"source", "target", "n_steps"}.difference(rows.column_names):
-        raise ValueError(
-            f"{folder} has no column {', '.join(sorted(missing))}: make it with `weftformer routes prepare`."
-        )
+        raise ValueError(f"{folder} has no column {min(missing)}: make it with `weftformer routes prepare`.")
     if not arguments.with_starting_material:
         rows = rows.select_columns(["source", "target", "n_steps"])
     elif "starting_material" not in rows.column_names:
@@ -50,18 +48,17 @@ def load_prepared(arguments: RouteArguments) -> tuple[Dataset, list[Route]]:
     test = read_canonical(arguments.test_file) if arguments.test_file else []
     if not test:
         raise ValueError("Give --test-file with held-out routes: the accuracy on training routes is not meaningful.")
-    tested = {route.smiles for route in test}
-    letters = set(map(_letters, tested))
-    # the target of an aligned row may begin at any atom
-    selected = rows.filter(
-        lambda source: not (_letters(source) in letters and canonical_smiles(source) in tested),
-        input_columns="source",
-        keep_in_memory=True,
-    )
-    if not len(selected):
+    targets = {route.smiles for route in test}
+    letters = set(map(_letters, targets))
+
+    def is_new(source: str) -> bool:  # the target of an aligned row may begin at any atom
+        return not (_letters(source) in letters and canonical_smiles(source) in targets)
+
+    new_rows = rows.filter(is_new, input_columns="source", keep_in_memory=True)
+    if not len(new_rows):
         raise ValueError(f"No training rows are left: each target of {folder} is in {arguments.test_file}.")
-    print(f"{len(rows)} training rows, {len(rows) - len(selected)} left out because their target is in the test set")
-    return selected, test
+    print(f"{len(rows)} training rows, {len(rows) - len(new_rows)} left out because their target is in the test set")
+    return new_rows, test
 
 
 def _letters(smiles: str) -> str:
@@ -102,17 +99,15 @@ def about_routes(arguments: RouteArguments, rows: Dataset) -> dict[str, Any]:
         route, 0 for canonical SMILES), `sub_routes` (whether each molecule that is made is a target),
         `starting_material` (whether the model is given one) and `sources` (the number of rows by file name).
     """
-    steps = rows["n_steps"]
-    about: dict[str, Any] = {"steps": [min(steps), max(steps)]}
-    settings: dict[str, Any] = {}
+    steps, settings = rows["n_steps"], dict[str, Any]()
     names = {Path(arguments.train_file or "sample").name: len(rows)}
     report = Path(arguments.train_file or "", REPORT)
     if arguments.train_file is not None and report.is_file():  # rows of several folders have no report
-        prepared = json.loads(report.read_text(encoding="utf-8"))
-        settings = prepared["settings"]
-        names = {Path(file).name: count for file, count in prepared["sources"].items()}
+        facts = json.loads(report.read_text(encoding="utf-8"))
+        settings = facts["settings"]
+        names = {Path(file).name: count for file, count in facts["sources"].items()}
     return {
-        **about,
+        "steps": [min(steps), max(steps)],
         "aligned": settings.get("aligned", 0),
         "sub_routes": settings.get("sub_routes", False),
         "starting_material": arguments.with_starting_material,
@@ -136,28 +131,28 @@ def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
     """
     reasons: list[str] = []
 
+    columns = ["input_ids", "labels", *["condition_values"] * bool(config.num_condition_features)]
+
     def fitting(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        rows: dict[str, list[Any]] = {"input_ids": [], "labels": [], "condition_values": []}
+        rows: dict[str, list[Any]] = {name: [] for name in columns}
         materials = batch.get("starting_material", [None] * len(batch["source"]))
-        for product, material, target, steps in zip(
-            batch["source"], materials, batch["target"], batch["n_steps"], strict=True
-        ):
+        pairs = zip(batch["source"], materials, batch["target"], batch["n_steps"], strict=True)
+        for product, material, target, steps in pairs:
             try:
                 source = encode_source(tokenizer, product, material, source_length=config.max_source_positions)
                 labels = encode_route(tokenizer, target, max_length=config.max_target_positions)
             except ValueError as error:
                 reasons.append(str(error))
                 continue
-            for name, value in zip(rows, (source, labels, [float(steps)]), strict=True):
+            for name, value in zip(columns, (source, labels, [float(steps)]), strict=False):
                 rows[name].append(value)
-        return rows if config.num_condition_features else {name: rows[name] for name in ("input_ids", "labels")}
+        return rows
 
     # kept in memory, so that a prepared folder does not change
-    encoded = pairs.map(
-        fitting, batched=True, remove_columns=pairs.column_names, keep_in_memory=True, load_from_cache_file=False
-    )
+    settings: Any = {"remove_columns": pairs.column_names, "keep_in_memory": True, "load_from_cache_file": False}
+    rows = pairs.map(fitting, batched=True, **settings)
     if reasons:
         print(f"{len(reasons)} of {len(pairs)} routes do not fit the model and are left out. The first: {reasons[0]}")
-    if not len(encoded):
+    if not len(rows):
         raise ValueError("No route fits the model, so there is nothing to train on.")
-    return encoded
+    return rows

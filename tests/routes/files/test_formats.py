@@ -1,6 +1,9 @@
 """Files of other projects are read, and what is written reads back."""
 
+import copy
+import functools
 import json
+import operator
 
 import pytest
 
@@ -50,21 +53,10 @@ def test_every_form_of_a_route_is_read(data):
 
 
 def test_single_reactions_are_routes_of_one_step():
-    rows = [
-        {"id": 1, "source": "x", "product": "CO", "reactants": ["C", "O"], "reaction_class": None},
-        ROUTE.to_dict(),
-    ]
-    assert routes_in(rows) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
+    row = {"id": 1, "source": "x", "product": "CO", "reactants": ["C", "O"], "reaction_class": None}
+    assert routes_in([row, ROUTE.to_dict()]) == [Route("CO", (Route("C"), Route("O"))), ROUTE]
     mapped = {"product": "[CH3:1][O:2][CH3:3]", "reactants": ["[CH3:1][OH:2]", "[CH3:3]I", "[Na+:9]", "O"]}
     assert routes_in([mapped]) == [Route("[CH3][O][CH3]", (Route("[CH3][OH]"), Route("[CH3]I")))]
-    for row, message in (
-        ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
-        ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
-        ({"product": 3, "reactants": ["C"]}, r"\[0\]: expected a SMILES string, got int"),
-        (mapped | {"reactants": ["CO"]}, r"\[0\]: according to the atom maps, no reactant has an atom of the product"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            routes_in([row])
 
 
 def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
@@ -83,11 +75,8 @@ def test_lists_keep_their_order_and_targets_without_a_route_are_passed_over():
 
 
 def changed(path, value):
-    data = json.loads(json.dumps(TREE))
-    node = data
-    for key in path[:-1]:
-        node = node[key]
-    node[path[-1]] = value
+    data = copy.deepcopy(TREE)
+    functools.reduce(operator.getitem, path[:-1], data)[path[-1]] = value
     return data
 
 
@@ -104,6 +93,10 @@ def changed(path, value):
         (changed(("children", 0, "children", 0, "type"), "reaction"), r"children\[0\].children\[0\].type: expected a molecule"),
         ({"a": [{"route": {"target": {"smiles": "C("}}}, {"failure": 1}, {"route": 7}]}, r"^\['a'\]\[2\].route: expected a route"),
         ({"smiles": "C", "synthesis_step": {"reactants": None}}, r"synthesis_step.reactants: expected a list, got NoneType"),
+        ({"product": "CO", "reactants": []}, r"reactants: a reaction without reactants"),
+        ({"product": "CO", "reactants": "C.O"}, r"reactants: expected a list, got str"),
+        ([{"product": 3, "reactants": ["C"]}], r"\[0\]: expected a SMILES string, got int"),
+        ([{"product": "[CH3:1]O", "reactants": ["CO"]}], r"\[0\]: according to the atom maps, no reactant"),
     ],
 )  # fmt: skip
 def test_invalid_routes_are_named_with_their_place(data, message):

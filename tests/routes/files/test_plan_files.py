@@ -115,7 +115,7 @@ def test_remarks_about_steps_are_in_tables(tmp_path):
 def test_routes_that_reactions_cannot_express_are_left_out(tmp_path):
     plans = [plan_of(MIXED.smiles, "1", MIXED), PLANS[0]]
     (why,) = write_plans(tmp_path / "a.txt", plans, "reactions")
-    assert "cannot be read back from its reactions alone" in why
+    assert "reactions alone" in why
     assert list(read_routes(tmp_path / "a.txt")) == [SHORT, ESTER]
     table(tmp_path, plans)
     assert list(read_routes(tmp_path / "a.csv")) == [MIXED, SHORT, ESTER]

@@ -17,6 +17,7 @@ MADE = Route("CC", (Route("C"), Route("[H][H]")))
         "CC(=O)O.CO>>COC(C)=O CC=O.O>>CC(=O)O",  # the target first
         "CC=O.O>[Cr]>CC(=O)O  CC(=O)O.CO>OS(=O)(=O)O.O>COC(C)=O\tpatent 7, 81 %",  # agents, a name
         "CC=O.O>>CC(=O)O CC=O.O>>CC(=O)O CC(=O)O.CO>>COC(C)=O",  # one of them twice
+        "COC(C)=O>0.5>CC(=O)O.CO|CC(=O)O>1e-05>CC=O.O",  # Retro*
     ],
 )
 def test_lines_of_others(line):
@@ -31,11 +32,6 @@ def test_atom_maps_are_taken_off_and_tell_reactants_from_agents():
     assert from_reaction_line("C.[Na+:8]>>CO") == Route("CO", (Route("C"), Route("[Na+]")))
 
 
-def test_an_agent_with_an_atom_of_the_product_is_a_reactant():
-    line = "[NH2:4][CH3:5]>[CH3:1][C:2](=[O:3])OC.[Na+]>[CH3:1][C:2](=[O:3])[NH:4][CH3:5]"
-    assert from_reaction_line(line).leaves() == ["[NH2][CH3]", "[CH3][C](=[O])OC"]
-
-
 @pytest.mark.parametrize(
     ("line", "reactants", "product"),
     [
@@ -43,15 +39,17 @@ def test_an_agent_with_an_atom_of_the_product_is_a_reactant():
         ("CCl.[Na+].O.[OH-]>CC.N>CO |$a$,f:1.3,4.5,^1:2|\tUS1\t1999", ["CCl", "[Na+].[OH-]", "O"], "CO"),
         ("CN>>CN.Cl |f:1.2|", ["CN"], "CN.Cl"),  # a salt
         ("CCO>0.58>CC=O.[H][H]", ["CC=O", "[H][H]"], "CCO"),  # Retro*
+        # an agent with an atom of the product is a reactant
+        ("[NH2:4][CH3:5]>[CH3:1][C:2](=[O:3])OC.[Na+]>[CH3:1][C:2](=[O:3])[NH:4][CH3:5]",
+         ["[NH2][CH3]", "[CH3][C](=[O])OC"], "[CH3][C](=[O])[NH][CH3]"),
+        # the fragment bonds of RXN4Chemistry join the parts of a molecule
+        ("BrCc1ccccc1.[Na+]~[N-]=[N+]=[N-]>>[N-]=[N+]=NCc1ccccc1", ["BrCc1ccccc1", "[Na+].[N-]=[N+]=[N-]"],
+         "[N-]=[N+]=NCc1ccccc1"),
     ],
-)
-def test_extensions_and_scores_are_read(line, reactants, product):
-    found = from_reaction_line(line)
-    assert (found.leaves(), found.smiles) == (reactants, product)
-
-
-def test_retro_star_separates_reactions_by_bars():
-    assert from_reaction_line("COC(C)=O>0.5>CC(=O)O.CO|CC(=O)O>1e-05>CC=O.O") == ESTER
+)  # fmt: skip
+def test_agents_extensions_and_scores_are_read(line, reactants, product):
+    route = from_reaction_line(line)
+    assert (route.leaves(), route.smiles) == (reactants, product)
 
 
 def test_reactions_with_atom_maps_need_not_spell_a_molecule_alike():
@@ -101,8 +99,3 @@ def test_a_molecule_used_twice_is_made_in_both_places():
 def test_invalid_reaction_lines_are_refused(line, message):
     with pytest.raises(ValueError, match=message):
         from_reaction_line(line)
-
-
-def test_the_fragment_bonds_of_rxn4chemistry_join_the_parts_of_a_molecule():
-    route = from_reaction_line("BrCc1ccccc1.[Na+]~[N-]=[N+]=[N-]>>[N-]=[N+]=NCc1ccccc1")
-    assert [child.smiles for child in route.children] == ["BrCc1ccccc1", "[Na+].[N-]=[N+]=[N-]"]

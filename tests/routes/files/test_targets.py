@@ -52,11 +52,29 @@ def test_targets_come_with_their_names(tmp_path, name):
     assert targets_in(b"\xef\xbb\xbf" + TEXTS[name].encode(), "standard input") == [ETHANOL, AMINE]
 
 
-def test_without_names_there_are_numbers():
-    assert targets_in(b"CCO\n\nCCN\n", "x.smi") == [Target("1", "CCO"), Target("2", "CCN")]
-    assert targets_in(b"smiles,id\nCCO\nCCN,b\n", "x.csv") == [Target("1", "CCO"), Target("b", "CCN")]
-    assert targets_in(b"CCO |w:1.0| x\nCCN |a|\n", "x.smi") == [Target("x", "CCO"), Target("2", "CCN")]
-    assert targets_in(sd_file(("", "CCO")).encode(), "x.sdf") == [Target("1", "CCO")]
+RACEMATE = Chem.MolToV3KMolBlock(Chem.MolFromSmiles("C[C@H](N)CC |&1:1|")) + "\n$$$$\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "targets"),
+    [
+        # without names there are numbers
+        ("CCO\n\nCCN\n", {}, {"1": "CCO", "2": "CCN"}),
+        ("smiles,id\nCCO\nCCN,b\n", {}, {"1": "CCO", "b": "CCN"}),
+        ("CCO |w:1.0| x\nCCN |a|\n", {}, {"x": "CCO", "2": "CCN"}),
+        (sd_file(("", "CCO")), {}, {"1": "CCO"}),
+        # columns are chosen by name
+        ("Drug,Made,id\nCCO,CCN,7\n", {"smiles_column": "made", "id_column": "drug"}, {"CCO": "CCN"}),
+        (sd_file(("a", "CCO")), {"id_column": "batch"}, {"B1": "CCO"}),
+        # racemates keep their marks for a remark
+        ("C[C@H](N)CC |&1:1,r| a\n", {}, {"a": "C[C@H](N)CC |&1:1,r|"}),
+        (RACEMATE, {}, {"1": "CC[C@H](C)N |&1:2|"}),
+        *(("smiles,id\nCCO,ä\n".encode(encoding), {}, {"ä": "CCO"}) for encoding in ("cp1252", "utf-16", "utf-16-le")),
+    ],
+)  # fmt: skip
+def test_targets_of_texts(content, settings, targets):
+    data = content if isinstance(content, bytes) else content.encode()
+    assert {target.id: target.smiles for target in targets_in(data, "x.smi", **settings)} == targets
 
 
 def test_the_repeating_unit_of_a_polymer_is_refused():
@@ -73,24 +91,6 @@ def test_inchi_is_read_from_lists_and_tables():
         assert target.id == "ethanol" and canonical_smiles(target.smiles) == "CCO"
 
 
-def test_racemates_keep_their_marks_for_a_remark():
-    assert targets_in(b"C[C@H](N)CC |&1:1,r| a\n", "x.smi") == [Target("a", "C[C@H](N)CC |&1:1,r|")]
-    molecule = Chem.MolFromSmiles("C[C@H](N)CC |&1:1|")
-    record = Chem.MolToV3KMolBlock(molecule) + "\n$$$$\n"
-    assert targets_in(record.encode(), "x.sdf") == [Target("1", "CC[C@H](C)N |&1:2|")]
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le"])
-def test_targets_of_other_encodings_are_read(encoding):
-    assert targets_in("smiles,id\nCCO,ä\n".encode(encoding), "x.csv") == [Target("ä", "CCO")]
-
-
-def test_columns_are_chosen_by_name():
-    text = b"Drug,Made,id\nCCO,CCN,7\n"
-    assert targets_in(text, "x.csv", smiles_column="made", id_column="drug") == [Target("CCO", "CCN")]
-    assert targets_in(sd_file(("a", "CCO")).encode(), "x.sdf", id_column="batch") == [Target("B1", "CCO")]
-
-
 def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
     broken = sd_file(("ethanol", "CCO")).replace("  3  2", "  9  9") + sd_file(("A-7", "CCN"))
     first, second = targets_in(broken.encode(), "x.sdf")
@@ -99,25 +99,21 @@ def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "settings", "said"),
+    ("content", "settings", "words"),
     [
-        (b"", "x.smi", {}, "x.smi contains no target"),
-        (b"drug,id\nCCO,1\n", "x.csv", {}, "x.csv has no column with a name such as 'smiles': its first line is 'drug,id'"),
-        (b"smiles,id\nCCO,1\n", "x.csv", {"smiles_column": "drug"}, "x.csv has no column 'drug'"),
-        (b"smiles,id\nCCO,1\n", "x.csv", {"id_column": "key"}, "x.csv has no column 'key': it has smiles, id"),
-        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], "x.smi.gz", {}, "x.smi.gz is damaged or cut off"),
-        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, "x.csv", {}, "x.csv cannot be read as a table"),
-        (b"CCO\n" * 1001, "x.smi", {}, "x.smi has more than 1,000 targets: split it"),
+        (b"", {}, "no target"),
+        (b"drug,id\nCCO,1\n", {}, "no column with a name such as 'smiles': its first line is 'drug,id'"),
+        (b"smiles,id\nCCO,1\n", {"smiles_column": "drug"}, "no column 'drug'"),
+        (b"smiles,id\nCCO,1\n", {"id_column": "key"}, "no column 'key': it has smiles, id"),
+        (gzip.compress(b"CCO" * 50, mtime=0)[:-9], {}, "damaged"),
+        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, {}, "a quote is not closed"),
+        (b"CCO\n" * 1001, {}, "more than 1,000 targets"),
     ],
 )  # fmt: skip
-def test_files_that_are_refused(content, name, settings, said, monkeypatch):
+def test_files_that_are_refused(content, settings, words, monkeypatch, tmp_path):
     monkeypatch.setattr(targets, "MOST_TARGETS", 1000)
-    with pytest.raises(ValueError) as error:
-        targets_in(content, name, **settings)
-    assert said in str(error.value)
-
-
-def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match=rf"x\.csv .*{words}"):
+        targets_in(content, "x.csv", **settings)
     with pytest.raises(FileNotFoundError, match=r"nothing\.smi does not exist"):
         read_targets(tmp_path / "nothing.smi")
 

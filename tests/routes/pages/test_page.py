@@ -16,16 +16,8 @@ HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
 
 
 def candidate(route, rank, missing=(), **fields):
-    return Candidate(
-        route.to_string(),
-        -1.5 * rank,
-        route.depth,
-        route,
-        missing=missing,
-        rank=rank,
-        steps=judge_route(route),
-        **fields,
-    )
+    fields |= {"missing": missing, "rank": rank, "steps": judge_route(route)}
+    return Candidate(route.to_string(), -1.5 * rank, route.depth, route, **fields)
 
 
 CANDIDATES = [

@@ -21,24 +21,15 @@ LONG = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", made("N#Cc1ccc(OC)cc1", "N
 SHORT = made(TARGET, "CC(=O)Cl", "NCc1ccc(OC)cc1")
 
 
-def candidate(route, rank, missing, forward_ranks=(), **fields):
-    steps = judge_route(route)
-    if forward_ranks:
-        steps = [replace(step, forward_rank=found) for step, found in zip(steps, forward_ranks, strict=True)]
-    return Candidate(
-        route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, steps=tuple(steps), **fields
-    )
+def candidate(route, rank, missing, *forward_ranks):
+    ranks = forward_ranks or [None] * route.num_reactions
+    steps = tuple(replace(step, forward_rank=r) for step, r in zip(judge_route(route), ranks, strict=True))
+    return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, steps=steps)
 
 
+FAILED = Candidate("x" * 300, -9, 1, rank=3)
 PLANS = [
-    Plan(
-        TARGET,
-        [
-            candidate(LONG, 1, ("CC(=O)O",), forward_ranks=(1, 2, 0)),
-            candidate(SHORT, 2, (), forward_ranks=(1,)),
-            Candidate("x" * 300, -9, 1, rank=3),
-        ],
-    ),
+    Plan(TARGET, [candidate(LONG, 1, ("CC(=O)O",), 1, 2, 0), candidate(SHORT, 2, (), 1), FAILED]),
     Plan("CCO", [candidate(made("CCO", "CC=O"), 1, None)]),
     Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
 ]

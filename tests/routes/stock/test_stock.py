@@ -1,10 +1,12 @@
 """Stocks: files of several kinds, queries in any SMILES, and caches beside the files."""
 
+import gc
 import gzip
 import logging
 import os
 import pickle
 import re
+import weakref
 from dataclasses import replace
 from urllib.error import URLError
 
@@ -14,6 +16,7 @@ from rdkit import Chem
 
 from weftformer.routes import Candidate, Plan, Route, Stock
 from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.commands.plan import described
 from weftformer.routes.drawing.picture import route_picture
 from weftformer.routes.pages.page import routes_page
@@ -79,6 +82,16 @@ def test_cache_is_used_until_the_file_changes(tmp_path, monkeypatch):
     assert len(read(path)) == 4
 
 
+def test_a_stock_that_nobody_uses_is_freed():
+    stock = Stock(["CCO"])
+    copy = with_own(stock, ["CCN"])
+    assert all(smiles in copy for smiles in ("OCC", "CCN")) and "CCC" not in copy and "OCC" in stock
+    references = [weakref.ref(stock), weakref.ref(copy)]
+    del stock, copy
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
 DAMAGE = {
     "order": lambda arrays: {"hashes": arrays["hashes"][::-1]},
     "duplicate": lambda arrays: {"hashes": arrays["hashes"][[0, 0, *range(1, len(arrays["hashes"]))]]},
@@ -90,9 +103,8 @@ DAMAGE = {
     "places": lambda arrays: {"starts": arrays["starts"][::-1]},
     "places outside": lambda arrays: {"starts": arrays["starts"] + np.uint64(9**9)},
     "text": lambda arrays: {"text": arrays["text"][:-1]},
-    "kind": lambda arrays: {"kind": np.array("inchikey")},
-    "number": lambda arrays: {"num_bad": np.array([1, 2])},
-    "missing": lambda arrays: {"bad_lines": None},
+    "kind": lambda arrays: {"facts": np.array(str(arrays["facts"]).replace("smiles", "inchikey"))},
+    "missing": lambda arrays: {"facts": np.array("{}")},
     "objects": lambda arrays: {"hashes": np.array([{}], dtype=object)},
 }
 
@@ -110,7 +122,7 @@ def test_a_damaged_cache_is_not_used(tmp_path, damage, digest):
     path.write_text("smiles,price_usd\nCCO,3\nCCC,5\nCCN.Cl,7\n")
     read(path)
     arrays = dict(np.load(cache))
-    changed = {name: array for name, array in (arrays | DAMAGE[damage](arrays)).items() if array is not None}
+    changed = arrays | DAMAGE[damage](arrays)
     if digest == "new":  # as if it had been written like this
         del changed["digest"]
         changed["digest"] = np.array(stock_module._digest(changed))
@@ -186,17 +198,16 @@ def test_other_forms_are_in_stock(tmp_path, smiles, sold, form):
     (tmp_path / "list.smi").write_text(f"{sold}\nCCCCO\n")
     for stock in (read(tmp_path / "list.smi"), read(tmp_path / "list.smi")):  # the second is from the cache
         offer = stock.offer(smiles)
-        assert (offer.form, offer.sold_as) == (form, stock_module._name_of(sold, "smiles")) and smiles in stock
+        assert (offer.form, offer.sold_as) == (form, canonical_smiles(sold)) and smiles in stock
         assert offer.description == f"as {form} ({offer.sold_as})"
     assert smiles not in read(tmp_path / "list.smi", is_strict=True)
-    both = Stock(stock_module._name_of(one, "smiles") for one in (sold, smiles))
+    both = Stock([sold, smiles])
     assert both.offer(smiles) == Offer(smiles)  # the molecule itself comes first
 
 
 @pytest.mark.parametrize(("smiles", "sold"), DIFFERENT)
 def test_other_compounds_are_not_in_stock(smiles, sold):
-    name = stock_module._name_of(sold, "smiles")
-    assert smiles not in Stock([name]) and name not in Stock([stock_module._name_of(smiles, "smiles")])
+    assert smiles not in Stock([sold]) and sold not in Stock([smiles])
 
 
 def test_a_form_of_the_target_is_no_starting_material():
@@ -276,9 +287,8 @@ def test_a_bloom_filter_is_a_stock(tmp_path):
         assert "NCC" in one and "c1ccccc1" in one and "CCCCCC" not in one and "no molecule" not in one
         assert one.size is None and one and one.offer("CC[NH3+].[Cl-]").form == OTHER_SALT
     assert "CC[NH3+].[Cl-]" not in Stock.from_file(tmp_path / "mine.bloom", is_strict=True)
-    assert "CC(=O)O" in Stock.from_file(
-        "zinc-instock-mini"
-    ) and "C12C3C4C1C5C2C3C45N=[N+]=[N-]" not in Stock.from_file("zinc-instock-mini")
+    mini = Stock.from_file("zinc-instock-mini")
+    assert "CC(=O)O" in mini and "C12C3C4C1C5C2C3C45N=[N+]=[N-]" not in mini
     with pytest.raises(FileNotFoundError):
         Stock.from_file(tmp_path / "none.bloom")
 
@@ -290,7 +300,7 @@ def test_a_catalogue_that_cannot_be_downloaded_is_named(monkeypatch):
         raise URLError("no internet")
 
     monkeypatch.setattr(molbloom, "buy", buy)
-    with pytest.raises(OSError, match=r"^zinc-instock: .* downloaded \(.*no internet.*\). Use zinc-instock-mini"):
+    with pytest.raises(OSError, match=r"^zinc-instock .*no internet.*Use zinc-instock-mini"):
         Stock.from_file("zinc-instock")
 
 
@@ -308,7 +318,7 @@ def test_a_damaged_bloom_filter_is_refused_before_molbloom_reads_it(tmp_path, da
     molbloom.CustomFilter(100, 1000, "mine").save(str(path))
     assert "CCO" not in Stock.from_file(path)
     path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"mine\.bloom is not a whole Bloom filter"):
+    with pytest.raises(ValueError, match=r"mine\.bloom is not a whole"):
         Stock.from_file(path)
 
 
@@ -334,39 +344,32 @@ def test_a_price_is_a_number(tmp_path, caplog, text):
 
 
 @pytest.mark.parametrize(
-    ("header", "row", "price", "unit"),
+    ("table", "unit"),
     [
-        ("smiles,Price 1,Currency 1", "CCO,10,EUR", 10.0, "EUR"),
-        ("smiles,Currency,Pricing note,Price", "CCO,EUR,7,10", 10.0, "EUR"),
-        ("smiles,price_currency,list_price", "CCO,EUR,10", 10.0, "EUR"),
-        ("smiles,price_usd,currency", "CCO,10,", 10.0, "USD"),
-        ("smiles,price,currency", "CCO,1.5e1,USD", 15.0, "USD"),
-        ("smiles,price,currency", "CCO,-1,USD", None, None),
+        ("smiles,Price 1,Currency 1\nCCO,10,EUR", "EUR"),
+        ("smiles,Currency,Pricing note,Price\nCCO,EUR,7,10", "EUR"),
+        ("smiles,price_currency,list_price\nCCO,EUR,10", "EUR"),
+        ("smiles,price_usd,currency\nCCO,10,", "USD"),
     ],
 )
-def test_prices_have_the_currency_of_their_row(tmp_path, header, row, price, unit):
-    (tmp_path / "list.csv").write_text(f"{header}\n{row}\n")
-    offer = read(tmp_path / "list.csv").offer("CCO")
-    assert (offer.price, offer.unit) == (price, unit)
+def test_prices_have_the_currency_of_their_row(tmp_path, table, unit):
+    (tmp_path / "list.csv").write_text(table)
+    assert read(tmp_path / "list.csv").offer("CCO") == Offer("CCO", price=10.0, unit=unit)
 
 
 @pytest.mark.parametrize(
-    "rows", ['CCO,a\nCCN,"b\nCCC,c\n', 'CCO,a\nCCN,"b\nCCC,c\nCCCC,"d\n', 'CCO,a\nCCN,"b\nCCC,c"\n', 'CCO,a\nCCN,"b']
-)
-def test_an_unclosed_quote_is_refused_with_its_line(tmp_path, rows):
-    (tmp_path / "list.csv").write_text(f"smiles,name\n{rows}")
-    with pytest.raises(ValueError, match=r"list\.csv .* a quote is not closed: line 3"):
-        read(tmp_path / "list.csv")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', b"\x89PNG\xff\xfe\x00", gzip.compress(b"C" * 99)[:-9]],
-    ids=["empty", "JSON", "PNG", "damaged gzip"],
-)
-def test_files_of_another_kind_are_refused(tmp_path, content):
-    path = tmp_path / "file"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match="file"):
-        read(path)
+    ("content", "words"),
+    [
+        (b"", "file is empty"),
+        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "file is not a stock"),
+        (b"\x89PNG\xff\xfe\x00", "file"),
+        (gzip.compress(b"C" * 99)[:-9], "file is damaged"),
+        *((b"smiles,name\nCCO,a\n" + rows, "a quote is not closed: line 3")
+          for rows in (b'CCN,"b\nCCC,c\n', b'CCN,"b\nCCC,c\nCCCC,"d\n', b'CCN,"b\nCCC,c"\n', b'CCN,"b')),
+    ],
+)  # fmt: skip
+def test_files_of_another_kind_are_refused(tmp_path, content, words):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        read(tmp_path / "file")
     assert os.listdir(tmp_path) == ["file"]

@@ -79,34 +79,28 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("place", "value", "words"),
     [
-        (0, 1), (1, 5), (1, None), (1, "[C:1]" * 500), (2, "1"), (2, True), (2, -1), (2, 1.5), (3, "2"), (4, [["C>>C", 3]]),
-        (4, [[1, "x"]]), (4, [["C>>C"]]), (4, 7), (5, 5), (5, "\ud800"), (6, []), (6, {"": "2"}), (7, 7), (8, [["CO", "2"]]),
-        (8, 1),
+        *((*case, "is not a library of transformations: line 1 is") for case in (
+            (0, 1), (1, 5), (1, None), (1, "[C:1]" * 500), (2, "1"), (2, True), (2, -1), (2, 1.5), (3, "2"), (4, [["C>>C", 3]]),
+            (4, [[1, "x"]]), (4, [["C>>C"]]), (4, 7), (5, 5), (5, "\ud800"), (6, []), (6, {"": "2"}), (7, 7), (8, [["CO", "2"]]),
+            (8, 1),
+        )),
+        # templates and examples are read before they are needed
+        *((*case, "RDKit cannot read the transformation") for case in (
+            (1, "nonsense"), (1, "[C:1"), (1, "[C:1]>>[C:1"), (7, "C"), (7, "[C>>C"), (4, [["CBr", "US1"]]),
+            (4, [["C1>>CO", None]]),
+        )),
     ],
 )  # fmt: skip
-def test_fields_of_a_library_have_their_types(tmp_path, place, value):
+def test_fields_of_a_library_have_their_types(tmp_path, place, value, words):
     fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(fields) + "\n")
     assert len(load_library(path)) == 1
     fields[place] = value
     path.write_text(json.dumps(fields) + "\n")
-    with pytest.raises(ValueError, match=r"own\.jsonl is not a library of transformations: line 1 is"):
-        load_library(path)
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [(1, "nonsense"), (1, "[C:1"), (1, "[C:1]>>[C:1"), (7, "C"), (7, "[C>>C"), (4, [["CBr", "US1"]]), (4, [["C1>>CO", None]])],
-)  # fmt: skip
-def test_templates_and_examples_of_a_library_are_read_before_they_are_needed(tmp_path, place, value):
-    fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
-    fields[place] = value
-    path = tmp_path / "own.jsonl"
-    path.write_text(json.dumps(fields) + "\n")
-    with pytest.raises(ValueError, match=r"own\.jsonl: RDKit cannot read the transformation"):
+    with pytest.raises(ValueError, match=rf"own\.jsonl.*{words}"):
         library_of(str(path))
 
 
@@ -164,12 +158,18 @@ def test_a_template_keeps_what_it_does_not_change(smarts, sound):
     assert is_sound(smarts) == sound
 
 
+AMIDE_CORE = "[C:1]-[N&H1&D2&+0:2]-[C&H0&D3&+0:3]=[O&D1&H0:4]>>[C:1]-[N&H2&D1&+0:2].[O&D1&H0:4]=[C&H0&D3&+0:3]-[O]"
+
+
 @pytest.mark.parametrize(
     ("smarts", "core"),
     [
         # an alkyl or an aryl group beside the carbonyl group is the same, an amine and an amide are not
         ("[C:4]-[NH;D2;+0:5]-[C;H0;D3;+0:1](=[O;D1;H0:2])-[c:3]>>O-[C;H0;D3;+0:1](=[O;D1;H0:2])-[c:3].[C:4]-[NH2;D1;+0:5]",
-         "[C:1]-[N&H1&D2&+0:2]-[C&H0&D3&+0:3]=[O&D1&H0:4]>>[C:1]-[N&H2&D1&+0:2].[O&D1&H0:4]=[C&H0&D3&+0:3]-[O]"),
+         AMIDE_CORE),
+        # nor do the numbers and the order of the text matter
+        ("[C:1]-[C;H0;D3;+0:3](=[O;D1;H0:2])-[NH;D2;+0:9]-[C:8]>>[C:8]-[NH2;D1;+0:9].O-[C;H0;D3;+0:3](-[C:1])=[O;D1;H0:2]",
+         AMIDE_CORE),
         ("[C:3]-[C@H;D3;+0:1](-[O;H0;D2;+0:5]-[c:6])-[C:2]>>O-[C@@H;D3;+0:1](-[C:2])-[C:3].[OH;D1;+0:5]-[c:6]",
          "[C&H1&D3&+0:1]-[O&H0&D2&+0:2]-[c:3]>>[C&H1&D3&+0:1]-[O].[O&H1&D1&+0:2]-[c:3]"),
         ("[O;D1;H0:3]=[C:2]-[OH;D1;+0:1]>>C-[O;H0;D2;+0:1]-[C:2]=[O;D1;H0:3]",
@@ -180,19 +180,12 @@ def test_the_core_has_what_changes_and_the_functional_groups(smarts, core):
     assert core_of(smarts) == core
 
 
-def test_a_core_does_not_depend_on_the_numbers_of_a_template():
-    one = "[C:4]-[NH;D2;+0:5]-[C;H0;D3;+0:1](=[O;D1;H0:2])-[c:3]>>O-[C;H0;D3;+0:1](=[O;D1;H0:2])-[c:3].[C:4]-[NH2;D1;+0:5]"
-    other = "[C:1]-[C;H0;D3;+0:3](=[O;D1;H0:2])-[NH;D2;+0:9]-[C:8]>>[C:8]-[NH2;D1;+0:9].O-[C;H0;D3;+0:3](-[C:1])=[O;D1;H0:2]"
-    assert core_of(one) == core_of(other)
-
-
 def test_libraries_are_combined():
     rows = [("O1", Transformation("A>>B", 5, 2, core="k", name="amide coupling", kept={"": 5, "ketone": 1}))]
     more = [("O1", Transformation("A>>B", 2, kept={"": 2}, core="k")), ("O1", Transformation("C>>D", 7))]
-    found = {one.smarts: one for _, one in combined(rows, more)}
-    assert list(found) == ["A>>B", "C>>D"]
-    one = found["A>>B"]
-    assert (one.count, one.name, one.kept) == (7, "amide coupling", {"": 7, "ketone": 1})
+    (_, first), (_, second) = combined(rows, more)
+    assert (first.smarts, first.count, first.name, first.kept) == ("A>>B", 7, "amide coupling", {"": 7, "ketone": 1})
+    assert second.smarts == "C>>D"
 
 
 def test_names_come_from_the_same_change_in_the_example(tmp_path):
