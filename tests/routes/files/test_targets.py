@@ -106,7 +106,7 @@ def test_a_record_that_cannot_be_read_keeps_its_name_and_its_place():
         (b"smiles,id\nCCO,1\n", {"smiles_column": "drug"}, "no column 'drug'"),
         (b"smiles,id\nCCO,1\n", {"id_column": "key"}, "no column 'key': it has smiles, id"),
         (gzip.compress(b"CCO" * 50, mtime=0)[:-9], {}, "damaged"),
-        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, {}, "a quote is not closed"),
+        (b'smiles,note\nCCO,"' + b"x,\n" * 200_000, {}, "a quote not closed"),
         (b"CCO\n" * 1001, {}, "more than 1,000 targets"),
     ],
 )  # fmt: skip
