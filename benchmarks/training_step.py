@@ -122,16 +122,16 @@ class VocabularyCase(TrainingCase):
     def contenders(self, compiled: bool) -> Iterator[Contender]:
         torch.manual_seed(0)
         head = nn.Linear(256, self.vocabulary, bias=False)
-        hidden = torch.randn(self.batch, self.target, 256, requires_grad=True)
+        states = torch.randn(self.batch, self.target, 256, requires_grad=True)
         labels = torch.randint(0, self.vocabulary, (self.batch, self.target))
         for name, loss in (
-            ("logits of all tokens", lambda: cross_entropy(head(hidden), labels)),
-            ("Weft, in pieces", lambda: chunked_cross_entropy(hidden, head, labels)),
+            ("logits of all tokens", lambda: cross_entropy(head(states), labels)),
+            ("Weft, in pieces", lambda: chunked_cross_entropy(states, head, labels)),
         ):
 
             def run(loss=loss) -> None:
                 loss().backward()
-                head.weight.grad = hidden.grad = None
+                head.weight.grad = states.grad = None
 
             def gradient(loss=loss) -> torch.Tensor:
                 return torch.autograd.grad(loss(), head.weight)[0]

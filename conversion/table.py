@@ -206,14 +206,14 @@ def _apply(rule: KeyRule, fitting: dict[str, Places], weights, config, shapes, r
     gathered = rule.gathered
     for key, places in fitting.items():
         groups.setdefault(tuple((n, v) for n, v in places.items() if n not in gathered), []).append(key)
-    used: list[str] = []
-    for shared, keys in groups.items():
+    sources: list[str] = []
+    for target, keys in groups.items():
         if gathered:
             keys.sort(key=lambda key: [int(fitting[key][name]) for name in sorted(gathered)])
-        targets = _targets(rule, dict(shared), shapes)
+        targets = _targets(rule, dict(target), shapes)
         if not targets:
             continue  # the keys match, but a model of this configuration has no such tensor
-        used += keys
+        sources += keys
         result.wrong += [f"{key} has values that are NaN or infinite" for key in keys if not _is_finite(weights[key])]
         try:
             tensors = rule.operation.forward([weights[key] for key in keys], heads_of(config, targets[0][0]))
@@ -228,9 +228,9 @@ def _apply(rule: KeyRule, fitting: dict[str, Places], weights, config, shapes, r
                         f"the configuration requires {tuple(shapes[name])}"
                     )
                 result.weights[name] = tensor
-    if used:
-        result.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(used)))
-    return used
+    if sources:
+        result.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(sources)))
+    return sources
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

@@ -58,9 +58,9 @@ def check_expressible(config: WeftConfig) -> tuple[int, int]:
     for name in ("encoder_mlp_layer_types", "decoder_mlp_layer_types"):
         if "sparse" in getattr(config, name):
             _refuse(name, getattr(config, name), '"dense" in every layer')
-    for name, allowed in _ALLOWED.items():
-        if getattr(config, name) not in allowed:
-            _refuse(name, getattr(config, name), " or ".join(map(repr, allowed)))
+    for name, values in _ALLOWED.items():
+        if getattr(config, name) not in values:
+            _refuse(name, getattr(config, name), " or ".join(map(repr, values)))
     if config.self_attention_position_type == "rotary":
         if config.position_embedding_type != "none":
             _refuse("position_embedding_type", config.position_embedding_type, "'none' beside rotary positions")

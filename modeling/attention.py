@@ -294,8 +294,8 @@ class SelfAttention(AttentionBase):
         past = self_attention_cache(cache)
         if past is not None:
             key, value = past.update(key, value, self.layer_idx)
-        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
-        return self.out_proj(mixed), weights
+        output, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
+        return self.out_proj(output), weights
 
 
 class CrossAttention(AttentionBase):
@@ -323,5 +323,5 @@ class CrossAttention(AttentionBase):
         """Return the output (B, L, D) and, with the eager implementation, the weights (B, H, L, M)."""
         query = self.queries(hidden_states, positions)
         key, value = reuse_or_fill(cache, self.layer_idx, lambda: self.keys_values(encoder_hidden_states, positions))
-        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
-        return self.out_proj(mixed), weights
+        output, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)
+        return self.out_proj(output), weights

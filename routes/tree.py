@@ -235,8 +235,8 @@ class Route:
             route = cls.from_dict(json.loads(text.replace("'", '"')))
         except RecursionError:
             raise ValueError("nested deeper than the allowed number of reactions") from None
-        if (expected := route.to_string()) != text:
-            raise ValueError(f"expected {expected[:200]!r}, found {text[:200]!r}")
+        if (canonical := route.to_string()) != text:
+            raise ValueError(f"expected {canonical[:200]!r}, found {text[:200]!r}")
         return route
 
     def format_tree(self, missing: Collection[str] | None = None, common: Collection[str] = ()) -> str:

@@ -123,8 +123,8 @@ def _common(text: str, places: dict[str, int], length: int) -> int:
     every = (1 << length) - 1
     bits = every
     for character in text.translate(_ANY_RING):
-        matched = bits & places.get(character, 0)
-        bits = ((bits + matched) | (bits - matched)) & every
+        match = bits & places.get(character, 0)
+        bits = ((bits + match) | (bits - match)) & every
     return length - bits.bit_count()
 
 

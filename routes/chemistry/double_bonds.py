@@ -62,12 +62,12 @@ def _wrong(double: Any, rings: list[set[int]]) -> str | None:
 
 def _ring_bond_is_marked_twice(smiles: str) -> bool:
     """Return whether the two marks of a ring closure disagree. Each is seen from its own end."""
-    opened: dict[str, str] = {}
+    closures: dict[str, str] = {}
     for mark, number in _RING_BOND.findall(_BRACKETS.sub("C", smiles)):
         number = number.strip("%()").lstrip("0")
-        before = opened.pop(number, None)
+        before = closures.pop(number, None)
         if before is None:
-            opened[number] = mark
+            closures[number] = mark
         elif mark == before and mark in MARKS:
             return True
     return False

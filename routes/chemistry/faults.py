@@ -67,11 +67,11 @@ def step_fault(product: str, reactants: Sequence[str], above: Iterable[str] = ()
             as often as it is given; without rules, further equivalents of it may supply atoms.
     """
     path = (product, *above)
-    supplied = reactants if rules is not None else with_equivalents(product, reactants)
+    sources = reactants if rules is not None else with_equivalents(product, reactants)
     faults = [
         _existence_fault(product) if read_molecule(product) else _unreadable(product),
         *(molecule_fault(smiles, path) for smiles in reactants),
-        atoms_fault(product, tuple(supplied)),
+        atoms_fault(product, tuple(sources)),
     ]
     return next((fault for fault in faults if fault and (rules is None or getattr(rules, fault.rule))), None)
 
@@ -184,12 +184,12 @@ def missing_isotopes(product: str, reactants: Sequence[str]) -> list[str]:
 
 def lost_isotopes(product: str, reactants: Sequence[str]) -> list[str]:
     """Return the isotopes of which the product has fewer atoms than the reactants, except for those of reagents."""
-    needed, parts = isotopes_of([product]), _parts(reactants)
+    labels, parts = isotopes_of([product]), _parts(reactants)
     counts = isotopes_of(reactants)
-    for isotope in counts.keys() & needed.keys():
+    for isotope in counts.keys() & labels.keys():
         if any(_supplies(part, isotope, product) for part in parts):
             counts[isotope] = 0
-    return sorted(counts - needed)
+    return sorted(counts - labels)
 
 
 def _parts(reactants: Sequence[str]) -> set[str]:
@@ -205,8 +205,8 @@ def _supplies(smiles: str, isotope: str, product: str) -> bool:
     elements = [atom.GetSymbol() for atom in molecule.GetAtoms() if atom.GetAtomicNum() > 1]
     if not places or len(elements) > _MOST_ATOMS_OF_A_REAGENT or elements.count("C") > 1:
         return False
-    wanted = Counter(_isotope_places(read_molecule(product).canonical, isotope))  # type: ignore[union-attr]
-    return max(wanted.values()) <= max(Counter(places).values())
+    label_counts = Counter(_isotope_places(read_molecule(product).canonical, isotope))  # type: ignore[union-attr]
+    return max(label_counts.values()) <= max(Counter(places).values())
 
 
 @lru_cache(KNOWN // 16)

@@ -89,8 +89,8 @@ def parse(text: str) -> Chem.Mol:
 
 def _extension(text: str) -> tuple[str, str]:
     """Return the SMILES and the extension of a CXSMILES. That of another text is empty."""
-    extended = _EXTENDED.fullmatch(text.strip())
-    return (extended[1], extended[2]) if extended else (joined_tokens(text.strip()), "")
+    match = _EXTENDED.fullmatch(text.strip())
+    return (match[1], match[2]) if match else (joined_tokens(text.strip()), "")
 
 
 def _of_extended(smiles: str, extension: str) -> Any:
@@ -244,8 +244,8 @@ def plain_smiles(text: str) -> str:
     """
     if " " not in text.strip():
         return text
-    if lost := lost_configuration(text):
-        _logger.warning("%s", lost)
+    if difference := lost_configuration(text):
+        _logger.warning("%s", difference)
     return canonical_or_given(text)
 
 
@@ -270,8 +270,8 @@ def rooted_smiles(smiles: str) -> tuple[str, ...]:
     """
     canonical = canonical_smiles(smiles)
     molecule = Chem.MolFromSmiles(canonical)
-    rooted = [Chem.MolToSmiles(molecule, rootedAtAtom=index) for index in range(molecule.GetNumAtoms())]
-    return tuple(dict.fromkeys([canonical, *rooted]))
+    spellings = [Chem.MolToSmiles(molecule, rootedAtAtom=index) for index in range(molecule.GetNumAtoms())]
+    return tuple(dict.fromkeys([canonical, *spellings]))
 
 
 def drawn_smiles(smiles: str, count: int, seed: int) -> list[str]:

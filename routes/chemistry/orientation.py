@@ -165,9 +165,9 @@ def _ring_system(atom: Any) -> list[Any]:
     """Return the atoms that aromatic bonds connect with an atom, itself among them."""
     system, to_visit = {atom.GetIdx(): atom}, [atom]
     while to_visit:
-        visited = to_visit.pop()
-        for bond in visited.GetBonds():
-            neighbour = bond.GetOtherAtom(visited)
+        place = to_visit.pop()
+        for bond in place.GetBonds():
+            neighbour = bond.GetOtherAtom(place)
             if bond.GetIsAromatic() and neighbour.GetIdx() not in system:
                 system[neighbour.GetIdx()] = neighbour
                 to_visit.append(neighbour)

@@ -100,24 +100,24 @@ def vanished_group(step: MappedStep) -> str | None:
 
     Such a record pairs the starting material of another example with its product.
     """
-    emptied = step.hydrogenated_atoms
-    if not emptied:
+    hydrogenated_atoms = step.hydrogenated_atoms
+    if not hydrogenated_atoms:
         return None
     for name, pattern in table_patterns(REACTIVITY, "removals").items():
         for site, group in (atoms[:2] for atoms in step.reactants.GetSubstructMatches(pattern)):
             for atom, substituent in ((site, group), (group, site)):
-                if step.number(atom) in emptied and not step.is_in_product(substituent):
+                if step.number(atom) in hydrogenated_atoms and not step.is_in_product(substituent):
                     return name
     return None
 
 
 def _other_sites(step: MappedStep) -> Iterator[Finding]:
     """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
-    for ranked in table(REACTIVITY)["sites"]:
-        for rank, site in enumerate(ranked[1:], 1):
+    for row in table(REACTIVITY)["sites"]:
+        for rank, site in enumerate(row[1:], 1):
             if not step.reacts(site):
                 continue
-            for better in ranked[:rank]:
+            for better in row[:rank]:
                 if not step.symbols_reacting(site).isdisjoint(step.symbols_staying(better)):
                     article = "an" if better[0] in "aeio" else "a"
                     yield Finding(f"{article} {better} usually reacts first", "ranks lower")
@@ -133,11 +133,11 @@ def _other_protecting_groups(step: MappedStep) -> Iterator[Finding]:
     if "." in step.mapped or not step.loses_atoms:
         return
     rates: dict[str, dict[str, float]] = table(REACTIVITY)["protecting_groups"]
-    removed = [name for name in rates if step.leaves(name)]
-    if not removed:
+    losses = [name for name in rates if step.leaves(name)]
+    if not losses:
         return
-    staying = [name for name in rates if step.stays(name) and name not in removed]
-    for group in removed:
+    staying = [name for name in rates if step.stays(name) and name not in losses]
+    for group in losses:
         for other in staying:
             if not rates[group].keys() <= rates[other].keys():
                 continue

@@ -95,16 +95,16 @@ def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequenc
         sets: the compounds of each set, as [`compounds`] returns them with blanks between them, and its number.
         product, reactants: SMILES of the step.
     """
-    recorded = [(smiles.split(), number) for smiles, number in sets]
+    rows = [(smiles.split(), number) for smiles, number in sets]
     consumes_amine = _num_amines([product]) < _num_amines(reactants)
     numbers = Counter[tuple[str, ...]]()
-    for smiles, number in recorded:
+    for smiles, number in rows:
         if reagents := _reagents_of(smiles, consumes_amine):
             numbers[tuple(_in_order(reagents))] += number
     if not numbers:
-        return [(_in_order(smiles), number) for smiles, number in recorded]
-    merged = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
-    return [(list(smiles), number) for smiles, number in merged]
+        return [(_in_order(smiles), number) for smiles, number in rows]
+    ranking = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
+    return [(list(smiles), number) for smiles, number in ranking]
 
 
 def usual_in_words(sets: Sequence[tuple[str, int]], product: str, reactants: Sequence[str]) -> str | None:
@@ -133,9 +133,9 @@ def _reagents_of(smiles: Sequence[str], consumes_amine: bool) -> list[str]:
 
 
 def _in_order(smiles: Iterable[str]) -> list[str]:
-    known = _table()
-    other = next(compound.rank for compound in known.values() if compound.role == _OTHER)
-    return sorted(smiles, key=lambda text: (known[text].rank if text in known else other, text))
+    table = _table()
+    other = next(compound.rank for compound in table.values() if compound.role == _OTHER)
+    return sorted(smiles, key=lambda text: (table[text].rank if text in table else other, text))
 
 
 def _num_amines(smiles: Iterable[str]) -> int:

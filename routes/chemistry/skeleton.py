@@ -144,8 +144,8 @@ def _rearranged(product: Any, parts: list[Any], work: _Work) -> Sources | None:
         counts[index] += 1
         _replace(rest, [place for place, _ in pairs], _KNOWN)
         _replace(remaining[index], [origin for _, origin in pairs], _SPENT)
-    for part, emptied in zip(parts, remaining, strict=True):
-        before, after = (sum(atom.GetAtomicNum() == 6 for atom in side.GetAtoms()) for side in (part, emptied))
+    for part, rest_of_part in zip(parts, remaining, strict=True):
+        before, after = (sum(atom.GetAtomicNum() == 6 for atom in side.GetAtoms()) for side in (part, rest_of_part))
         if 0 < after < before:
             return None
     pieces = _pieces(product, rest)
@@ -197,10 +197,10 @@ def _assigned(
         first: the index of the reactant whose substructure comes first.
     """
     rest: Any = Chem.RWMol(product)
-    counts, mapped = [0] * len(parts), list[Any]()
+    counts, sources = [0] * len(parts), list[Any]()
     while True:
         candidates = [index for index in range(len(parts)) if counts[index] < most_copies]
-        if first is not None and not mapped:
+        if first is not None and not sources:
             candidates = [first]
         largest = _largest_piece(rest, parts, candidates, work)
         if largest is None:
@@ -213,11 +213,11 @@ def _assigned(
         for place, origin in pairs:
             source.GetAtomWithIdx(origin).SetAtomMapNum(place + 1)
         _replace(rest, [place for place, _ in pairs], _KNOWN)
-        mapped.append(source)
+        sources.append(source)
     wrong_centre = None
-    if mapped:
+    if sources:
         copies = [part for part, count in zip(parts, counts, strict=True) for _ in range(count)]
-        wrong_centre = compare(product, *(reduce(Chem.CombineMols, side) for side in (copies, mapped))).centres
+        wrong_centre = compare(product, *(reduce(Chem.CombineMols, side) for side in (copies, sources))).centres
     return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), _pieces(product, rest), wrong_centre)
 
 

@@ -175,10 +175,10 @@ def _compared(after: _Side, before: _Side, ends: Any, old_ends: Any, new: Any, o
     is_same = new[2] == old[2]
     for side, (end, old_end) in enumerate(zip(ends, old_ends, strict=True)):
         now, then = after.around(end, ends[1 - side]), before.around(old_end, old_ends[1 - side])
-        if not (shared := set(now) & set(then)):
+        if not (common := set(now) & set(then)):
             if len(now) != 1 or len(then) != 1:
                 return "changed"
             continue  # the one replaces the other
-        reference = shared.pop()
+        reference = common.pop()
         is_same ^= (new[side] != reference) ^ (old[side] != reference)
     return "kept" if is_same else "changed"

@@ -29,9 +29,9 @@ def impossible_ring(molecule: Any) -> str | None:
         if is_benzene and _is_bridged_too_short(molecule, ring):
             return "a bridge of so few atoms does not span a benzene ring"
     for first, second in combinations(map(set, rings), 2):
-        shared = first & second
-        if len(shared) > 2 and len(first | second) < _SMALLEST_ANTI_BREDT:
-            for bridgehead in shared:
+        common = first & second
+        if len(common) > 2 and len(first | second) < _SMALLEST_ANTI_BREDT:
+            for bridgehead in common:
                 if reason := _at_bridgehead(molecule, bridgehead, first | second):
                     return reason
     return None

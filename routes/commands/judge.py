@@ -63,5 +63,5 @@ def _routes(args: argparse.Namespace) -> Iterator[Route]:
 
     if bool(args.reactions) == (args.input_file is not None):
         raise ValueError("Give reactions, or --input-file FILE.")
-    given = map(from_reaction_line, args.reactions) if args.input_file is None else read_routes(args.input_file)
-    yield from map(canonical_route, given)
+    routes = map(from_reaction_line, args.reactions) if args.input_file is None else read_routes(args.input_file)
+    yield from map(canonical_route, routes)

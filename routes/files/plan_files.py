@@ -70,8 +70,8 @@ def _add_parts(parts: Sequence[Part], without_plan: dict[str, tuple[list[Candida
     targets.pop(None, None)
     for part in parts:
         route = part.route
-        known = part.target or targets.get(part.group) or _root(part.data)
-        smiles = route.smiles if isinstance(route, Route) else known
+        target = part.target or targets.get(part.group) or _root(part.data)
+        smiles = route.smiles if isinstance(route, Route) else target
         if smiles is None:
             if isinstance(route, NoRoute):
                 continue

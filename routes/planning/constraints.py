@@ -99,8 +99,8 @@ def _might_contain(smiles: str, substructures: tuple[str, ...]) -> bool:
 
 def broken_by_user(smiles: str, rules: Constraints) -> str | None:
     """Return the rule of the user that forbids a molecule other than the target, or None."""
-    read = read_molecule(smiles) if rules.forbidden_molecules else None  # reading takes longer than all the rest
-    if read is not None and is_among(read, filter(None, map(read_molecule, rules.forbidden_molecules))):
+    molecule = read_molecule(smiles) if rules.forbidden_molecules else None  # reading takes longer than all the rest
+    if molecule is not None and is_among(molecule, filter(None, map(read_molecule, rules.forbidden_molecules))):
         return "forbidden"
     if rules.forbidden_substructures and _might_contain(smiles, rules.forbidden_substructures):
         return "forbidden_substructures"
