@@ -15,12 +15,12 @@ SINK = """        key, value = (nn.functional.pad(states, (0, 0, 1, 0), value=0.
         if attention_mask is not None:
             attention_mask = nn.functional.pad(attention_mask, (1, 0), value=attention_mask.dtype == torch.bool)
 """
-SELF = UPDATED + "        mixed, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)\n"
+SELF = UPDATED + "        output, weights = self.attend(query, key, value, attention_mask, positions, **kwargs)\n"
 KEYS = "lambda: self.keys_values(encoder_hidden_states, positions))\n"
 NUM_GRAPHS = 2  # the number of requests that a compiled search serves
 # Edits that the step and the compiled search follow.
 EDITS = {
-    "a gate in self-attention": [(ATTENTION, SELF, SELF + "        mixed = mixed * hidden_states.mean(-1, keepdim=True)\n")],
+    "a gate in self-attention": [(ATTENTION, SELF, SELF + "        output = output * hidden_states.mean(-1, keepdim=True)\n")],
     "a sink in self-attention": [(ATTENTION, UPDATED, UPDATED + SINK)],
     "clipped queries": [(ATTENTION, "self.q_proj(hidden_states)", "self.q_proj(hidden_states).clamp(-0.5, 0.5)")],
     "clipped values": [(ATTENTION, "self.v_proj(states_BTD)", "self.v_proj(states_BTD).clamp(-0.5, 0.5)")],
