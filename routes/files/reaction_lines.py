@@ -110,14 +110,11 @@ def read_reaction(text: str) -> tuple[list[str], list[str], str]:
 def _read(word: str, extension: str, number: int) -> Reaction:
     try:
         reactants, agents, product = read_reaction(f"{word} {extension}")
-    except ValueError as error:
-        raise ValueError(f"reaction {number}: {error}") from None
-    try:
         if _is_backwards(reactants, product):
-            raise ValueError("written backwards, as product>>reactants; write reactants>>product")
+            raise ValueError(f"{word[:80]!r} is written backwards, as product>>reactants; write reactants>>product")
         return without_maps(product, reactants, agents)
     except ValueError as error:
-        raise ValueError(f"reaction {number}: {error}: {word[:80]!r}") from None
+        raise ValueError(f"reaction {number}: {error}") from None
 
 
 def _whole(parts: list[str], extension: str) -> list[str]:
@@ -154,7 +151,7 @@ def without_maps(product: str, reactants: Iterable[str], agents: Iterable[str] =
     if numbers := set(ATOM_MAP.findall(product)):
         reactants = [smiles for smiles in (*reactants, *agents) if not numbers.isdisjoint(ATOM_MAP.findall(smiles))]
         if not reactants:
-            raise ValueError("according to the atom maps, no reactant has an atom of the product")
+            raise ValueError(f"according to the atom maps, no reactant has an atom of the product {product[:80]}")
     return Reaction(ATOM_MAP.sub("", product), tuple(ATOM_MAP.sub("", smiles) for smiles in reactants))
 
 

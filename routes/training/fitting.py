@@ -129,12 +129,8 @@ def _config(arguments: RouteArguments, size: int, changes: dict[str, Any]) -> tu
         if config.vocab_size < size:
             config.vocab_size = config.decoder_vocab_size = size
     if not writes_routes(config) or config.vocab_size != size:
-        what, remedy = (
-            (name, "a model of `weftformer routes train`") if origin else (f"--preset {name}", "a preset dms-*")
-        )
-        raise ValueError(
-            f"{what} has a vocabulary of {config.vocab_size} tokens, but routes need {size}: use {remedy}."
-        )
+        what = f"{name} has a vocabulary of {config.vocab_size} tokens, but routes need {size}"
+        raise ValueError(f"{what}: use a preset dms-* or a model of `weftformer routes train`.")
     return name, config
 
 

@@ -52,10 +52,6 @@ class Outcome(NamedTuple):
     rows: Sequence[dict[str, Any]] = ()
 
 
-class _Dropped(Exception):
-    """A route is dropped. The arguments are the reason and the explanation."""
-
-
 class Selection:
     """Decides about routes one by one.
 
@@ -94,16 +90,14 @@ class Selection:
 
     def _outcomes(self, place: str, route: Route) -> list[Outcome]:
         """Return the outcomes of the route and of its parts that the settings include."""
+        if not route.children:
+            return [Outcome(place, "no_reaction", route.smiles)]
         try:
-            if not route.children:
-                raise _Dropped("no_reaction", route.smiles)
             whole = canonical_route(route)
-            if smiles := whole.repeated():
-                raise _Dropped("cyclic", smiles)
-        except _Dropped as dropped:
-            return [Outcome(place, *dropped.args)]
         except ValueError as error:
             return [Outcome(place, "unreadable_molecule", str(error))]
+        if smiles := whole.repeated():
+            return [Outcome(place, "cyclic", smiles)]
         parts = whole.sub_routes()
         above = parts if self.settings.exclude_by == "made" else [] if self.settings.forward else parts[:1]
         overlap: dict[Route, str] = {}
@@ -116,11 +110,7 @@ class Selection:
         outcomes = []
         for part, part_place in overlap.items():
             keys = tuple({hash64(other.smiles) for other in (part, *above)})
-            try:
-                outcome = self._outcome(part_place, part)
-            except _Dropped as dropped:
-                outcome = Outcome(part_place, *dropped.args)
-            outcomes.append(outcome._replace(keys=keys))
+            outcomes.append(self._outcome(part_place, part)._replace(keys=keys))
         return outcomes
 
     def _outcome(self, place: str, route: Route) -> Outcome:
@@ -129,7 +119,7 @@ class Selection:
         # The draws depend only on the seed and the route, not on the routes before it or on the process.
         rng = random.Random(f"{settings.seed} {key}")
         if "." in route.smiles:
-            raise _Dropped("mixture", route.smiles)
+            return Outcome(place, "mixture", route.smiles)
         if settings.forward:
             pairs = [text.last_reaction.split(">>") for text in aligned_routes(route, settings.aligned or 1, rng)]
             rows = [{"source": reactants, "target": product, "n_steps": 1} for reactants, product in pairs]
@@ -137,7 +127,7 @@ class Selection:
         reasons = [(row, self._reason_against(row)) for row in route_rows(route, rng, settings)]
         rows = [row for row, reason in reasons if reason is None]
         if not rows and (first := reasons[0][1]) is not None:
-            raise _Dropped(*first)
+            return Outcome(place, *first)
         return Outcome(place, route=key, rows=rows)
 
     def _reason_against(self, row: dict[str, Any]) -> tuple[str, str] | None:

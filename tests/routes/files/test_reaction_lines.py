@@ -85,7 +85,7 @@ def test_a_molecule_used_twice_is_made_in_both_places():
     [
         ("", "no reaction found"),
         ("C.O>>CO yield", "reaction 2: expected reactants>>product, found 'yield'"),
-        ("CC(=O)OCC>>CC(=O)Cl.CCO", "reaction 1: written backwards, as product>>reactants"),
+        ("CC(=O)OCC>>CC(=O)Cl.CCO", "reaction 1: .* is written backwards"),
         ("[CH4:1].O>>[CH3:2]O", "reaction 1: according to the atom maps, no reactant has an atom of the product"),
         (">>CO", "reaction 1: expected"),
         ("C.O>>CO C>>CC", "do not form one route: CO, CC are made but not used"),
