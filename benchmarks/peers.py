@@ -60,7 +60,7 @@ class FileCase:
         model: the folder of a trained model. A model with random weights generates no routes and no translations.
     """
 
-    # the fields that the case needs, which are also names of arguments of `python -m weftformer.benchmarks`
+    # the fields that the case needs, which are also names of arguments of the command
     needs: ClassVar[tuple[str, ...]]
 
     model: str = ""

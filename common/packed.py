@@ -12,9 +12,7 @@ VARIABLE, _DEFAULT = "WEFT_MAX_TEXT_MIB", "64"
 # Larger packed files may unpack to this many times their size. Data unpack to far less, a gzip bomb to 1,000 times.
 _RATIO = 200
 # The first bytes and the endings of the names of packed files, with the names that fsspec has for their compressions.
-_FIRST = re.compile(
-    rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ)|(?P<bz2>BZh[1-9]1AY&SY)", re.DOTALL
-)
+_FIRST = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ)|(?P<bz2>BZh[1-9]1AY&SY)")
 _ENDINGS = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bz2", ".zip": "zip"}
 
 
@@ -61,8 +59,15 @@ def unpacked(file: IO[bytes], name: str) -> Any:
     source = _Counted(ahead, name)
     if kind == "zip":  # which is not read from its beginning
         source.count = os.fstat(ahead.fileno()).st_size
-    content = compr[kind](ahead if kind == "zip" else io.BufferedReader(source))
+    try:
+        content = compr[kind](ahead if kind == "zip" else io.BufferedReader(source))
+    except Exception as error:  # a zip file is read when it is opened
+        raise _damaged(name, error) from error
     return io.BufferedReader(_Counted(content, name, source))
+
+
+def _damaged(name: str, error: Exception) -> ValueError:
+    return ValueError(f"{name} is damaged or cut off. Download or copy it again: {error}")
 
 
 class _Counted(io.RawIOBase):
@@ -80,7 +85,7 @@ class _Counted(io.RawIOBase):
         except Exception as error:  # each compression has errors of its own
             if self._packed is None or isinstance(error, MemoryError) or getattr(error, "errno", None):
                 raise
-            raise ValueError(f"{self._name} is damaged or cut off. Download or copy it again: {error}") from error
+            raise _damaged(self._name, error) from error
         buffer[: len(data)] = data
         self.count += len(data)
         if self._packed is not None:

@@ -88,7 +88,10 @@ class WorkerProcesses:
             # "spawn", because a forked copy of a process with threads (tokenizers, torch) may hang
             spawn, begin = multiprocessing.get_context("spawn"), pickle.dumps(partial(_begin, self._subject))
             self._pool = ProcessPool(self._count, 0, weftformer_command.call_with_parts, (begin,), spawn)
-        return self._pool.schedule(_work, (name, items), timeout=self._seconds)
+        try:
+            return self._pool.schedule(_work, (name, items), timeout=self._seconds)
+        except RuntimeError as error:  # the pool has broken since
+            raise BrokenProcessPool(str(error)) from error
 
 
 def _results(future: ProcessFuture) -> list[Any]:

@@ -132,4 +132,6 @@ def _check_vocabulary(config: Any) -> None:
 def _check_inferred_mask(config: Any) -> None:
     pad, ends = config.pad_token_id, config.eos_token_id
     if config.infer_attention_mask and (pad is None or pad in (ends if isinstance(ends, list) else [ends])):
-        raise ValueError(f"infer_attention_mask=True needs a pad_token_id={pad} that is not eos_token_id={ends}.")
+        raise ValueError(
+            f"infer_attention_mask=True needs an id for padding alone: pad_token_id={pad}, eos_token_id={ends}."
+        )

@@ -162,9 +162,8 @@ class Parts:
             start = 0
             with self._files.open_input_stream(self._path(name)) as file:
                 for line in file.read().splitlines(keepends=True) or [b""]:
-                    head = _HEAD.match(line)
-                    is_sound = head and 1 <= int(head[1]) <= job["rows"] and head[2] in _STATES
-                    if head is None or not is_sound or not line.endswith(b"}\n"):
+                    head, is_whole = _HEAD.match(line), line.endswith(b"}\n")
+                    if not (head and is_whole and 1 <= int(head[1]) <= job["rows"] and head[2] in _STATES):
                         raise self._damaged(name)
                     yield int(head[1]) - 1, head[2].decode(), name, start, len(line)
                     start += len(line)

@@ -268,14 +268,10 @@ def compare_ctranslate2(
     return (expected - torch.tensor([result.log_probs for result in results])).abs().max().item()
 
 
-def load_translator(
-    model: WeftForConditionalGeneration, tokenizer: PreTrainedTokenizerBase | None = None, device: str = "cpu"
-) -> Any:
-    """Load a model, which is on the CPU, into CTranslate2 on a device. Without a tokenizer, the ids of tokens are
-    their names.
-    """
+def load_translator(model: WeftForConditionalGeneration, tokenizer: PreTrainedTokenizerBase | None = None) -> Any:
+    """Load a model, which is on the CPU, into CTranslate2. Without a tokenizer, the ids of tokens are their names."""
     import ctranslate2
 
     with TemporaryDirectory() as folder:
         write_ctranslate2(model, Path(folder), tokenizer)
-        return ctranslate2.Translator(folder, device=device, intra_threads=torch.get_num_threads())
+        return ctranslate2.Translator(folder, device="cpu", intra_threads=torch.get_num_threads())

@@ -13,6 +13,7 @@ import ast
 import os
 import sys
 import sysconfig
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -81,7 +82,7 @@ def export_code(folder: str | os.PathLike, config_class: type | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: text for name, text in files.items() if not _has_text(folder / name, text)}
     if files:
-        with staging_folder(folder, f".saving-code-{os.getpid()}") as staging:
+        with staging_folder(folder, f".saving-code-{uuid.uuid4().hex}") as staging:
             staging.mkdir(parents=True)
             for name, text in files.items():
                 (staging / name).write_text(text, encoding="utf-8")

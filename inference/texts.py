@@ -76,7 +76,8 @@ class TextPool:
         self.task = task
         self.search: ContinuousSearch | BatchSearch
         two_texts = torch.zeros(2, 2, dtype=torch.long, device=task.model.device)
-        is_compiled = task.model.decoder_for(two_texts, num_beams=beams).name == "compiled"  # for whole batches alone
+        # for whole batches alone
+        is_compiled = task.model.decoder_for(two_texts, num_beams=beams, do_sample=False).name == "compiled"
         if not is_compiled and is_continuous(task.model, num_beams=beams):
             self.search = ContinuousSearch(task.model, num_beams=beams)
         else:

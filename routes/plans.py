@@ -53,7 +53,7 @@ class Candidate:
     rank: int = 0
     group: int = 0
     offers: tuple[Offer, ...] = ()
-    steps: tuple[JudgedStep, ...] = field(default=(), compare=False, repr=False)
+    steps: tuple[JudgedStep, ...] = field(default=(), repr=False)
 
     @property
     def purchasable(self) -> bool | None:
@@ -132,9 +132,10 @@ class Candidate:
     @property
     def evidence(self) -> Evidence | None:
         """The evidence for the weakest step: "recorded" if every step is recorded, else the weakest of "two at once",
-        "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route.
+        "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route or its
+        judged steps.
         """
-        if self.route is None:
+        if self.route is None or len(self.steps) != self.route.num_reactions:
             return None
         weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once")
         kinds = {step.evidence for step in self.steps}
@@ -207,15 +208,15 @@ class Candidate:
 
 
 def _steps_of(route: Route, rows: list[dict[str, Any]]) -> tuple[JudgedStep, ...]:
-    """Return the steps of a route from `Candidate.reactions`, or judge them for a file of an earlier version.
+    """Return the steps of a route from `Candidate.reactions`, or none for a file of an earlier version.
 
     Raises:
         KeyError, TypeError, ValueError: the rows are not those of this route.
     """
-    from .judging import JudgedStep, judge_route  # needs rdchiral
+    from .judging import JudgedStep  # needs rdchiral
 
     if not any("findings" in row for row in rows):
-        return judge_route(route)
+        return ()
     if len(rows) != route.num_reactions:
         raise ValueError(f"{len(rows)} reactions are given for a route of {route.num_reactions}")
     steps = zip(route.steps(), rows, strict=True)

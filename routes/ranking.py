@@ -64,7 +64,7 @@ def rank(
         per_step: let the score per step decide, because the whole score favours short texts.
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
     """
-    library = library or shipped_library()
+    library = shipped_library() if library is None else library
 
     def place(candidate: Candidate) -> tuple[Any, ...]:
         fails, cost = candidate.fails_because is not None, -candidate.score

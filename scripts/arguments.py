@@ -21,14 +21,9 @@ def add_common_options(parser: Any, *kinds: type) -> None:
     parser.add_argument_group("the rest").add_argument("--help-all", action="store_true", help="show every option")
 
 
-def add_model_options(add: Any, what: str = "model") -> None:
-    """Add `--device` and `--dtype`.
-
-    Args:
-        add: `add_argument` of a parser.
-        what: what is on the device.
-    """
-    add("--device", help=f"device of the {what}, e.g. cuda:0 (default: cuda if available)")
+def add_model_options(add: Any) -> None:
+    """Add `--device` and `--dtype`. `add` is `add_argument` of a parser."""
+    add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--dtype", metavar="DTYPE", default="auto", choices=("auto", "float32", "bfloat16", "float16"),
         help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
 

@@ -135,7 +135,7 @@ def _read_through(file: str) -> None:
 
 def _opened(file: str) -> IO[bytes]:
     """Open a file, packed or not, whose content is checked while it is read."""
-    content = unpacked(open(file, "rb"), file)  # noqa: SIM115 (the reader closes it)
+    content = unpacked(open(file, "rb"), file)  # noqa: SIM115 (it is closed when its reader is collected)
     return io.BufferedReader(_ShallowLines(content, file)) if _known_kind(file) == "json" else content
 
 
@@ -180,10 +180,9 @@ class _CheckedFiles(BaseCompressedFileFileSystem):
 
     @classmethod
     def url(cls, file: str) -> str:
-        kind = _kind(file)
+        path = os.path.abspath(file)
         # Arrow reads parquet from its end
-        is_plain = kind == "parquet" or (kind != "json" and not file.lower().endswith(_COMPRESSED))
-        return os.path.abspath(file) if is_plain else f"{cls.protocol}://{cls.name}::{os.path.abspath(file)}"
+        return path if _kind(file) == "parquet" else f"{cls.protocol}://{cls.name}::{path}"
 
 
 fsspec.register_implementation(_CheckedFiles.protocol, _CheckedFiles, clobber=True)

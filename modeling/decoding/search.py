@@ -24,12 +24,7 @@ from transformers.generation.utils import GenerateBeamEncoderDecoderOutput, Gene
 from transformers.modeling_outputs import ModelOutput
 
 from ..losses import token_scores
-from ..transformers_names import (
-    CACHE,
-    SORTS_SAMPLED_BEAMS,
-    prefill,
-    special_tokens,
-)
+from ..transformers_names import CACHE, SORTS_SAMPLED_BEAMS, prefill, special_tokens
 from .beams import NEG_SCORE, BeamRules, gather_beams, kind_of
 from .cache import DecodingCache, FastPathRequest, compaction_order, renumbered, rows_of
 from .step import DecodeStep

@@ -10,6 +10,8 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, LogitNormalization
 
+from ..transformers_names import special_tokens
+
 # Scores below those that transformers gives to beams that have not ended (-1e9).
 _LAST = -4e9
 
@@ -86,11 +88,8 @@ class SqrtLengthRanking(LogitsProcessor):
     """
 
     def __init__(self, input_ids: torch.LongTensor, settings: GenerationConfig):
-        self.beams, self.pad, self.ends = (
-            settings.num_beams or 1,
-            settings._pad_token_tensor,
-            settings._eos_token_tensor,
-        )
+        self.beams = settings.num_beams or 1
+        _, self.ends, self.pad = special_tokens(settings)
         ids_BST = input_ids.view(-1, self.beams, input_ids.shape[1])
         self.totals_BS = torch.zeros(ids_BST.shape[:2], device=input_ids.device)
         self.totals_BS[:, 1:] = float("-inf")  # all beams are still equal

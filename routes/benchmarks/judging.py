@@ -27,7 +27,7 @@ def steps_of(files: Sequence[Path], without: Sequence[Path]) -> list[Step]:
 
     def distinct(paths: Sequence[Path]) -> set[Step]:
         steps = (step for path in paths for route in read_canonical(path) for step in route.steps())
-        return {(step.smiles, tuple(sorted(child.smiles for child in step.children))) for step in steps}
+        return {(step.smiles, step.reactants) for step in steps}
 
     products = {product for product, _ in distinct(without)}
     return sorted(step for step in distinct(files) if step[0] not in products)

@@ -34,6 +34,7 @@ def plan_settings(args: argparse.Namespace) -> PlanSettings:
 
     Raises:
         ValueError: an option is not allowed, or needs a stock that is not given.
+        OSError: the library cannot be read.
     """
     try:
         settings = PlanSettings.from_options(vars(args))

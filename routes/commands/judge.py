@@ -27,12 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s (REACTION ... | --input-file FILE) [--json-lines] [--library FILE]"
     add = parser.add_argument
     add("reactions", nargs="*", metavar="REACTION", help="reaction SMILES, or several of a route between blanks")
-    add(
-        "--input-file",
-        type=Path,
-        metavar="FILE",
-        help="reactions or routes, in a format of `routes prepare`",
-    )
+    add("--input-file", type=Path, metavar="FILE", help="reactions or routes, in a format of `routes prepare`")
     add("--json-lines", action="store_true", help="print a line of JSON for each reaction, with its examples")
     add_options(parser, PlanSettings, "library")
 

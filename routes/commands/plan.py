@@ -109,7 +109,6 @@ def main(args: argparse.Namespace) -> int:
     Raises:
         ValueError, OSError: an argument does not fit, there is no such model, or a file cannot be read or written.
     """
-
     if args.join is not None:
         return _join(args)
     from weftformer.distributed import job
@@ -316,7 +315,7 @@ def _finish(args: argparse.Namespace, targets: list[Target], plans: list[Plan], 
     if any((args.export, args.html, args.picture)):
         best = [next(iter(plan.distinct), None) for plan in plans]
         write_drawings(args, plans, best, provenance(args.model, args.stock, None if stock is None else stock.size))
-    if targets_left := [str(plan.id) for plan in plans if plan.solved is False]:
-        names = ", ".join(targets_left[:MOST_NAMES]) + (", ..." if len(targets_left) > MOST_NAMES else "")
-        message = f"not solved: {len(targets_left)} of {counted(len(plans), 'target')}: {names}"
+    if names_of_rest := [str(plan.id) for plan in plans if plan.solved is False]:
+        names = ", ".join(names_of_rest[:MOST_NAMES]) + (", ..." if len(names_of_rest) > MOST_NAMES else "")
+        message = f"not solved: {len(names_of_rest)} of {counted(len(plans), 'target')}: {names}"
         print(f"weftformer routes plan: {message}", file=sys.stderr)

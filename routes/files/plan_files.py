@@ -70,8 +70,9 @@ def _add_parts(parts: Sequence[Part], without_plan: dict[str, tuple[list[Candida
     targets.pop(None, None)
     for part in parts:
         route = part.route
-        target = part.target or targets.get(part.group) or _root(part.data)
-        smiles = route.smiles if isinstance(route, Route) else target
+        smiles = (
+            route.smiles if isinstance(route, Route) else part.target or targets.get(part.group) or _root(part.data)
+        )
         if smiles is None:
             if isinstance(route, NoRoute):
                 continue

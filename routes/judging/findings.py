@@ -13,7 +13,7 @@ from .templates import num_other_products
 
 
 def findings(match: Match, product: str, reactants: str, library: Library) -> Iterator[Finding]:
-    """Yield what else is found of a step against which no rule speaks.
+    """Yield what else is found of a step that no rule refuses.
 
     Args:
         match: the transformation and the step, perhaps without stereochemistry.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from rdkit import Chem
@@ -72,7 +72,7 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
         reactants: SMILES of the reactants, in any order. Reagents may be left out.
         library: the recorded transformations. Defaults to the included ones.
     """
-    return _judge(product, tuple(reactants), library or shipped_library())
+    return _judge(product, tuple(reactants), shipped_library() if library is None else library)
 
 
 @lru_cache(KNOWN)
@@ -135,17 +135,17 @@ class _Drawing:
         is_stereo_alone = flat in [without_stereo(molecule.canonical) for molecule in self.reactants]
         self.name = STEREO_ALONE if is_stereo_alone else None
 
-    def idle(self, supplying: set[str], form: Callable[[str], str] = str) -> list[Molecule]:
+    def idle(self, suppliers: set[str], form: Callable[[str], str] = str) -> list[Molecule]:
         """Return the reactants that supply neither atoms nor isotopes.
 
         Args:
-            supplying: SMILES of the molecules that supply atoms.
+            suppliers: SMILES of the molecules that supply atoms.
             form: returns the form of a molecule in which these are given.
         """
         return [
             molecule
             for molecule in self.reactants
-            if supplying.isdisjoint(map(form, {molecule.canonical, *molecule.canonical.split(".")}))
+            if suppliers.isdisjoint(map(form, {molecule.canonical, *molecule.canonical.split(".")}))
             and not self._supplies_isotopes(molecule)
         ]
 
@@ -189,7 +189,7 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
     reagent, origins = supplier(atoms_left(drawing.given[0], parts)), _sources(product, parts)
     wrong_centre = search.wrong_centre or (None if origins is None else origins.wrong_centre)
     is_resolution = drawing.name is not None and wrong_centre == "defined"
-    if reason := _impossible(drawing, None if is_resolution else wrong_centre, reagent, origins):
+    if reason := _impossible(None if is_resolution else wrong_centre, reagent, origins):
         return JudgedStep(*drawing.given, name=drawing.name, findings=(Finding(reason, "fails"),))
     support, support_in_words = (None, None) if search.refusals else _support(drawing.given[0], parts, library)
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
@@ -235,9 +235,7 @@ def _in_words(transformation: Transformation) -> str:
     return f"{kind} ({transformation.count:,} recorded)"
 
 
-def _impossible(
-    drawing: _Drawing, wrong_centre: str | None, reagent: str | None, origins: Sources | None
-) -> str | None:
+def _impossible(wrong_centre: str | None, reagent: str | None, origins: Sources | None) -> str | None:
     """Return why a step that nothing recorded supports does not work, or None."""
     if origins is not None and origins.largest > max(1, REAGENTS[reagent].get("C", 0) if reagent else 0):
         return f"no reactant supplies {max(origins.pieces, key=len)} of the product"
@@ -257,13 +255,12 @@ def _recorded_otherwise(
 ) -> Iterator[Finding]:
     """Yield a note if the transformation is recorded with an oxidant that is not drawn, or with other centres."""
     product, reactants = drawing.product.canonical, [molecule.canonical for molecule in drawing.reactants]
-    searches = {"": search}
-    if reagent == OXIDANT and search.otherwise is None:
-        searches |= {
-            f" with {name}": _search_as_drawn(product, [*reactants, oxidant], library)
-            for oxidant, name in _OXIDANTS.items()
-        }
-    for oxidant, other in searches.items():
+    oxidants = _OXIDANTS if reagent == OXIDANT and search.otherwise is None else {}
+    others = (
+        (f" with {name}", _search_as_drawn(product, [*reactants, oxidant], library))
+        for oxidant, name in oxidants.items()
+    )
+    for oxidant, other in chain([("", search)], others):
         if other.recorded is not None:
             yield Finding(f"the transformation is recorded {other.recorded.match.transformation.count} times{oxidant}")
             return
@@ -334,15 +331,13 @@ def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -
             if search.otherwise is None and not match.refusal(bystanders):
                 search.otherwise = transformation
             continue
-        reasons = list(objections(transformation.name, match.step, bystanders))
-        refusal = next((reason.text for reason in reasons if reason.effect == "refuses"), None)
-        if refusal is not None:
+        if (refusal := match.refusal(bystanders)) is not None:
             text = f"the transformation is recorded {transformation.count} times, but here {refusal}"
             if (finding := Finding(text, "refuses")) not in search.refusals:
                 search.refusals.append(finding)
         elif search.recorded is None or transformation.count > search.recorded.match.transformation.count:
             is_anomeric = comparison is not None and comparison.is_anomeric
-            search.recorded = _Recorded(match, parts, reasons, is_anomeric)
+            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), is_anomeric)
             if not bystanders:
                 break
     return search

@@ -246,23 +246,16 @@ class Library:
             if is_supplied[key] and might_use(transformation.smarts, molecules)
         ]
 
-    def find(self, product: str, reactants: Sequence[str]) -> Transformation | None:
-        """Return the most common transformation that turns a product into its reactants, if no rule refuses the step.
+    def match(self, product: str, reactants: Sequence[str], tries: Iterator[int] | None = None) -> Match | None:
+        """Return the most common transformation that turns a product into its reactants, or None.
 
         Args:
             product: SMILES of the product.
             reactants: SMILES of the reactants, in any order.
+            tries: an item is taken for each transformation that is applied. The search ends with them.
 
         Raises:
             ValueError: RDKit cannot read a molecule.
-        """
-        match = self.match(product, reactants)
-        return None if match is None or match.refusal() else match.transformation
-
-    def match(self, product: str, reactants: Sequence[str], tries: Iterator[int] | None = None) -> Match | None:
-        """Return the most common transformation that turns a product into its reactants, or None. Arguments and errors
-        are those of [`find`]. An item of `tries` is taken for each transformation that is applied; the search ends
-        with them.
         """
         canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
         molecules, screen = (

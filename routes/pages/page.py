@@ -84,24 +84,21 @@ def routes_page(
     about = dict(about or {})
     about.setdefault("made with", f"weftformer {__version__}")
     about.setdefault("date", date.today().isoformat())
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            policy=policy,
-            style=Markup(style),
-            script=Markup(script),
-            sections=sections,
-            routes=routes,
-            purchasable=sum(purchasable) if purchasable else None,
-            needs=_needs(routes),
-            is_predicted=any(route.candidate.feasibility is not None for route in routes),
-            counts=sorted({route.route.num_reactions for route in routes}),
-            shared=shared,
-            looks=LOOKS,
-            about=about,
-        )
+    template = templates().get_template("page.html")
+    return template.render(
+        title=title,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        sections=sections,
+        routes=routes,
+        purchasable=sum(purchasable) if purchasable else None,
+        needs=_needs(routes),
+        is_predicted=any(route.candidate.feasibility is not None for route in routes),
+        counts=sorted({route.route.num_reactions for route in routes}),
+        shared=shared,
+        looks=LOOKS,
+        about=about,
     )
 
 

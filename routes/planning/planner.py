@@ -199,7 +199,8 @@ class RoutePlanner:
         """Read and check targets, for a [`PlanPool`].
 
         Args:
-            targets, settings, stock: as in [`stream`].
+            targets, settings: as in [`stream`].
+            stock: the purchasable molecules, or None. That of the planner is not used.
             options: `n_steps`, `starting_material` and `on_error`, as in [`stream`].
 
         Raises:

@@ -83,7 +83,7 @@ class PlanPool:
         self.together, self.finish = together, finish
         self.on_first: Callable[[Hashable, Route], None] | None = None
         rows = ROWS_OF_MANY if together and stock is not None and not settings.direct else ROWS
-        self.settings, self.stock, self.most = settings, stock, most or max(1, rows // settings.beams)
+        self.most = most or max(1, rows // settings.beams)
         self._search = RouteSearch(model, tokenizer, settings, stock, watch)
         self._shared = Shared(self._search, stock, settings.transformations)
         self._targets: dict[Hashable, _Target] = {}

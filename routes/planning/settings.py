@@ -220,9 +220,7 @@ class PlanSettings:
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
         if not self.grammar and not self.rules.is_empty:
-            raise ValueError(
-                "Constraints need the grammar: leave out `grammar=False` (`--no-grammar`), or the constraints."
-            )
+            raise ValueError("Constraints need the grammar: do not switch it off, or leave out the constraints.")
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> PlanSettings:
@@ -234,6 +232,7 @@ class PlanSettings:
 
         Raises:
             ValueError: a setting is not allowed, or a molecule or a substructure cannot be read.
+            OSError: the library cannot be read.
         """
         switched_off: dict[str, Any] = {RULES[name]: False for name in options.get("allow", ())}
         rules = Constraints(**switched_off)

@@ -105,7 +105,7 @@ class StockSearch:
         """Return a solution that counts as recorded only if the judgement of each step agrees."""
         if not solution.is_recorded:
             return solution
-        steps = ((step.smiles, tuple(child.smiles for child in step.children)) for step in solution.route.steps())
+        steps = ((step.smiles, step.reactants) for step in solution.route.steps())
         is_recorded = all(judging.is_recorded(*step, self._shared.library) for step in steps)
         return replace(solution, is_recorded=is_recorded)
 

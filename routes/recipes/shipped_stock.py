@@ -85,10 +85,7 @@ class Entry(NamedTuple):
 def count(files: Iterable[Path]) -> tuple[Counter[str], Counter[str]]:
     """Return the numbers of distinct reactions that use and that make each molecule, in any salt or charge."""
     reactions = {
-        (step.smiles, tuple(sorted(child.smiles for child in step.children)))
-        for file in files
-        for route in read_canonical(file)
-        for step in route.steps()
+        (step.smiles, step.reactants) for file in files for route in read_canonical(file) for step in route.steps()
     }
     uses, makes = Counter[str](), Counter[str]()
     for product, reactants in reactions:

@@ -69,7 +69,7 @@ class RouteTask:
         library: Library | None = None,
     ):
         self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
-        self.library = library or shipped_library()
+        self.library = shipped_library() if library is None else library
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
         disable_padding(planner.tokenizer)

@@ -214,12 +214,12 @@ def test_stereochemistry_counts(library):
 def test_the_commonest_transformation_that_gives_the_reactants_is_found(library):
     """It stands behind many whose products are others."""
     key = difference("CCNC(=O)CC", "CCC(=O)O.CCN")
-    right = library.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
+    right = library.match("CCNC(=O)CC", ["CCC(=O)O", "CCN"]).transformation
     others = [f"([C:1]-[{element}:2])>>([C:1]-[{element}H:2])" for element in ("Cl", "Br", "I", "F", "S", "P")]
     rows = [(key, Transformation(others[index % 6], 1000 - index)) for index in range(150)]
     many = Library([*rows, *((key, replace(right, count=count)) for count in (2, 3))])
     for _ in range(2):  # the second time with what the first has kept
-        found = many.find("CCNC(=O)CC", ["CCC(=O)O", "CCN"])
+        found = many.match("CCNC(=O)CC", ["CCC(=O)O", "CCN"]).transformation
         assert found is not None and (found.smarts, found.count) == (right.smarts, 3)
 
 

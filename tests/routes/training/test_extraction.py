@@ -72,7 +72,7 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
     write(rows, path)
     again = load_library(path)
     assert list(again.rows()) == rows
-    assert again.find("CCCNC(C)=O", ["CCCN", "CC(=O)O"]) == coupling
+    assert again.match("CCCNC(C)=O", ["CCCN", "CC(=O)O"]).transformation == coupling
     path.write_bytes(gzip.compress(b'{"a": 1}\n'))
     with pytest.raises(ValueError, match="is not a library of transformations"):
         load_library(path)
