@@ -77,17 +77,17 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """A route, with its total cost, whether each of its reactions is recorded, and the length of the SMILES left to
-    make.
+    """A route, with its total cost, whether each of its reactions is recorded, and the estimated cost of making the
+    molecules that are not purchasable.
     """
 
     route: Route
     cost: float
     is_recorded: bool
-    remaining: int = 0
+    remaining: float = 0.0
 
     @property
-    def distance(self) -> tuple[bool, int, float]:
+    def distance(self) -> tuple[bool, float, float]:
         """The key that sorts unfinished routes: recorded ones first, then those with little left to make, then cheap
         ones.
         """
@@ -189,7 +189,7 @@ class RetroStarSearch:
 
         def solution(steps: Steps) -> Solution:
             leaves = {reactant for _, step in steps for reactant in step.reactants} - {product for product, _ in steps}
-            remaining = sum(len(leaf) for leaf in leaves if not is_bought(leaf))
+            remaining = sum(self._estimate(leaf) for leaf in leaves if not is_bought(leaf))
             cost = sum(step.step_cost for _, step in steps)
             return Solution(_route(self.target, dict(steps)), cost, _is_recorded(steps), remaining)
 
@@ -231,12 +231,11 @@ class RetroStarSearch:
             heapq.heappush(self._queue, state._replace(rank=rank, tie=next(self._tie), source=source))
         self._expanded.append(state)
         if len(self._expanded) > 2 * self._most_states:
-            self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=_distance)
+            self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=self._distance)
 
-
-def _distance(state: _State) -> tuple[int, float]:
-    """Return the total length of the SMILES that a state has left to make, and its cost."""
-    return sum(map(len, state.open)), state.cost
+    def _distance(self, state: _State) -> tuple[float, float]:
+        """Return the estimate for the molecules that a state has left to make, and its cost."""
+        return sum(map(self._estimate, state.open)), state.cost
 
 
 def _is_recorded(steps: Steps) -> bool:

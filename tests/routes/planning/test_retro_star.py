@@ -126,7 +126,7 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
         "BB": [Proposal(("CCCC", "N"), 1.0, True), Proposal(("y", "N"), 0.1)],
         "CCCC": [Proposal(("z",), 0.1)],
     }
-    search = RetroStarSearch("A", "N".__eq__)
+    search = RetroStarSearch("A", "N".__eq__, estimate=len)
     assert not run(search, steps)
     found = [(one.route.leaves(), one.is_recorded, one.remaining) for one in search.unfinished(4)]
     assert found == [(["BB"], True, 2), (["CCCC", "N"], True, 4), (["x"], False, 1)]
