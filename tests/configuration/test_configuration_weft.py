@@ -47,7 +47,7 @@ CONFLICTS = [
     ({"decoder_start_token_id": 30} | TWO_VOCABULARIES, "decoder_start_token_id=30"),
     (
         {"infer_attention_mask": True, "eos_token_id": [2, 5], "pad_token_id": 5},
-        "pad_token_id=5 that is not eos_token_id=[2, 5]",
+        "pad_token_id=5, eos_token_id=[2, 5]",
     ),
     ({"is_encoder_decoder": False}, "is_encoder_decoder"),
     ({"activation_function": "gelo"}, "Did you mean `gelu`?"),
