@@ -29,6 +29,7 @@ from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import EDITABLE_FIELDS, rules
 from .attention import AttentionBase, CrossAttention, SelfAttention, copied_cache, new_cache, self_attention_cache
 from .checks import (
+    CALLER_KWARGS,
     as_encoder_outputs,
     check_condition_values,
     check_ids,
@@ -40,6 +41,7 @@ from .checks import (
     check_router_losses,
     check_states,
     inferred_mask,
+    names_of,
     reads_values,
     unwrap_embedding,
     with_batch_dimension,
@@ -667,9 +669,6 @@ class WeftEncoder(WeftStack):
         torch.Size([1, 3, 32])
         ```
         """
-        # `generate` passes these arguments of the decoder to the encoder too
-        for name in ("logits_to_keep", "encoder_attention_mask"):
-            kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         inputs = check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
         batch, length = inputs.shape[:2]
@@ -945,6 +944,11 @@ class WeftDecoder(WeftStack):
         return TokenPositions(nn.functional.pad(positions_of_tokens(mask), (0, length - mask.shape[1])))
 
 
+def added_inputs(module: Any, weft_class: type[nn.Module]) -> set[str]:
+    """Return the names of the inputs that `forward` of a module has, and that of Weft's class in its place has not."""
+    return names_of(module) - {*inspect.signature(weft_class.forward).parameters}
+
+
 class WeftModel(WeftPreTrainedModel):
     """Encoder and decoder, without a head.
 
@@ -1061,7 +1065,7 @@ class WeftModel(WeftPreTrainedModel):
         (torch.Size([1, 2, 32]), torch.Size([1, 3, 32]))
         ```
         """
-        check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        encoder_kwargs, decoder_kwargs = self._kwargs_of_stacks(kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
@@ -1073,7 +1077,7 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 condition_values=condition_values,
                 use_cache=False,  # otherwise gradient checkpointing warns, and the warning breaks a graph
-                **kwargs,
+                **encoder_kwargs,
             )
         elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = as_encoder_outputs(encoder_outputs)
@@ -1094,7 +1098,7 @@ class WeftModel(WeftPreTrainedModel):
             encoder_position_ids=source_positions,
             token_mask=decoder_token_mask,
             is_causal=is_causal,
-            **kwargs,
+            **decoder_kwargs,
         )
         return WeftModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
@@ -1107,6 +1111,24 @@ class WeftModel(WeftPreTrainedModel):
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
             **{CACHE: decoder_outputs.cache},
+        )
+
+    def added_inputs(self) -> set[str]:
+        """Return the names of the inputs that subclasses of the model and of its stacks have added to `forward`."""
+        return added_inputs(self, WeftModel).union(*self.added_inputs_of_stacks())
+
+    def added_inputs_of_stacks(self) -> tuple[set[str], set[str]]:
+        return added_inputs(self.encoder, WeftEncoder), added_inputs(self.decoder, WeftDecoder)
+
+    def _kwargs_of_stacks(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the keywords of the encoder and those of the decoder: added inputs go to the stack that names them."""
+        if kwargs.keys() <= CALLER_KWARGS:
+            return kwargs, kwargs
+        encoder_names, decoder_names = self.added_inputs_of_stacks()
+        check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward", lambda: encoder_names | decoder_names)
+        return (
+            {name: value for name, value in kwargs.items() if name not in decoder_names - encoder_names},
+            {name: value for name, value in kwargs.items() if name not in encoder_names - decoder_names},
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
@@ -1145,6 +1167,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
             self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
         self.post_init()
+
+    def added_inputs(self) -> set[str]:
+        """Return the names of the inputs that subclasses of the model and of its parts have added to `forward`."""
+        return added_inputs(self, WeftForConditionalGeneration) | self.model.added_inputs()
 
     def set_output_embeddings(self, value: nn.Module) -> None:
         keep_weights(value)
@@ -1220,7 +1246,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         (torch.Size([]), torch.Size([1, 2, 20]))
         ```
         """
-        check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward", self.model.added_inputs)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
@@ -1422,5 +1448,5 @@ WeftPreTrainedModel.model_class = WeftModel
 WeftPreTrainedModel.encoder_class, WeftPreTrainedModel.decoder_class = WeftEncoder, WeftDecoder
 
 # `generate` reads these signatures several times in each request, and finding them behind decorators is slow
-for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):
+for _class in (WeftEncoder, WeftDecoder, WeftModel, WeftForConditionalGeneration):
     vars(_class.forward)["__signature__"] = inspect.signature(_class.forward)
