@@ -5,7 +5,6 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -394,8 +393,16 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers. Raises a ValueError as in [`check_config`] before anything is written."""
         self.check_config()
-        with nullcontext() if self.config.package is None else self.config.package.saving(self):
+        if self.config.package is None:
             super().save_pretrained(*args, **kwargs)
+            return
+        # for a registered class, transformers would write its file as it is
+        vars(self).update(is_remote_code=lambda: False, _auto_class=None)
+        try:
+            with self.config.package.saving(self):
+                super().save_pretrained(*args, **kwargs)
+        finally:
+            del self.is_remote_code, self._auto_class
 
     def init_parallel_plans(self, *args, **kwargs) -> None:
         """Set the plans as in transformers, and remove the rules that match nothing in this model."""
