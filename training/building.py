@@ -15,7 +15,7 @@ from transformers.distributed import DistributedConfig
 from ..common.overrides import parse_overrides
 from ..common.rules import closest, integer
 from ..configuration import WeftConfig
-from ..configuration.presets import COPYING, preset_fields
+from ..configuration.presets import COPYING
 from ..hub.loading import check_family, check_generates, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
@@ -104,8 +104,7 @@ def build_config(
             preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
             logger.info(f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets its size).")
             overrides = COPYING | overrides
-        fields = preset_fields(preset) if preset else {}
-        fields |= {
+        fields = {
             "vocab_size": len(tokenizer),
             "pad_token_id": tokenizer.pad_token_id,
             "bos_token_id": tokenizer.bos_token_id,
@@ -115,7 +114,8 @@ def build_config(
             # if the collator passes no mask, the model infers it from the pads
             "infer_attention_mask": "attention_mask" not in tokenizer.model_input_names,
         }
-        config = WeftConfig(**(fields | overrides))
+        fields |= overrides
+        config = WeftConfig.from_preset(preset, **fields) if preset else WeftConfig(**fields)
     _check_fit(config, tokenizer, num_conditions)
     return config
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from weftformer.configuration import PRESETS
 from weftformer.modeling.attention import SelfAttention
 from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
 from weftformer.tokenization import train_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import ModelArguments, WeftTrainer, WeftTrainingArguments
+from weftformer.training.building import build_config
 
 from ..models import IDS, TARGET, TINY_CONFIG, randomized
 
@@ -99,6 +101,24 @@ def files(tmp_path, monkeypatch):
         return __import__(own)
 
     return write
+
+
+@pytest.mark.parametrize("source", ["{package}.common.blocks", "..common.blocks"])
+def test_code_in_other_folders_of_a_package_travels(source, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = f"package_{os.urandom(4).hex()}"
+    for folder, file, text in (("common", "blocks", GATES), ("models", "gated", MODEL)):
+        (tmp_path / package / folder).mkdir(parents=True)
+        text = text.replace("from {gates} import", f"from {source.format(package=package)} import")
+        (tmp_path / package / folder / f"{file}.py").write_text(text.format(name="Gated"))
+    kind = import_module(f"{package}.models.gated").GatedWeft
+    monkeypatch.setattr(kind, "_auto_class", None)
+    kind.register_for_auto_class("AutoModelForSeq2SeqLM")
+    model = randomized(kind(WeftConfig(**TINY_CONFIG)).eval())
+    model.save_pretrained(tmp_path / "saved")
+    assert kind.is_remote_code() and "is_remote_code" not in vars(model)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", trust_remote_code=True).eval()
+    assert torch.equal(loaded(input_ids=IDS, labels=IDS).logits, model(input_ids=IDS, labels=IDS).logits)
 
 
 def auto_map(folder):
@@ -242,6 +262,28 @@ def test_one_class_attribute_reaches_every_layer():
     assert model.generate(IDS, max_new_tokens=4).shape[0] == len(IDS)
     with pytest.raises(ValueError, match="self_attention_class"):
         encoder.save_pretrained("never-written")
+
+
+class WindowedConfig(WeftConfig):
+    model_type = "windowed-weft"
+    window: int = 4
+
+
+def test_preset_of_another_configuration_is_trained_with_it():
+    try:
+        register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
+        tokenizer = train_tokenizer(["a b"], vocab_size=270)
+        for config in (
+            WeftConfig.from_preset("windowed"),
+            build_config(ModelArguments(preset="windowed"), tokenizer),
+            build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer),
+        ):
+            assert type(config) is WindowedConfig and config.window in (3, 5) and config.d_model == 16
+        assert config.window == 5
+        with pytest.raises(ValueError, match="'windowed'"):
+            register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
+    finally:
+        PRESETS.pop("windowed", None)
 
 
 def test_registered_preset():
