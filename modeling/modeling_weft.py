@@ -397,7 +397,7 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
             super().save_pretrained(*args, **kwargs)
             return
         # for a registered class, transformers would write its file as it is
-        vars(self).update(is_remote_code=lambda: False, _auto_class=None)
+        self.__dict__.update(is_remote_code=lambda: False, _auto_class=None)
         try:
             with self.config.package.saving(self):
                 super().save_pretrained(*args, **kwargs)
