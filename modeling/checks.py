@@ -241,6 +241,15 @@ def check_labels(model: Any, labels: torch.Tensor, decoder_inputs: torch.Tensor 
         check_ids(labels.masked_fill(labels == -100, 0), model.config.target_vocab_size, "labels")
 
 
+def check_side(labels: torch.Tensor) -> None:
+    """Raise a ValueError if labels begin with -100: the first one that counts would be predicted from pads."""
+    if bool(((labels[:, 0] == -100) & (labels != -100).any(dim=1)).any()):
+        raise ValueError(
+            'The labels begin with -100: pad them on the right (tokenizer.padding_side = "right"), or give '
+            "`decoder_input_ids` and a `decoder_attention_mask`."
+        )
+
+
 def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
     """Raise a ValueError if a Trainer leaves the router losses out, and warn if other code does."""
     weights = ("router_aux_loss_coef", "router_z_loss_coef")

@@ -30,6 +30,7 @@ from .attention import AttentionBase, CrossAttention, SelfAttention, copied_cach
 from .checks import (
     CALLER_KWARGS,
     as_encoder_outputs,
+    can_read,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -38,6 +39,7 @@ from .checks import (
     check_mask,
     check_positions,
     check_router_losses,
+    check_side,
     check_states,
     inferred_mask,
     names_of,
@@ -804,6 +806,8 @@ class WeftDecoder(WeftStack):
                 )
         elif use_cache and cache is None and not is_checkpointed:
             cache = new_cache(self.config)
+        if cache is not None:
+            self._check_places(cache)
         (batch, length), heads = inputs.shape[:2], self.config.decoder_attention_heads
         own_cache = self_attention_cache(cache)
         past = 0 if own_cache is None else own_cache.get_seq_length()
@@ -849,6 +853,31 @@ class WeftDecoder(WeftStack):
         # with gradient checkpointing, a given cache is read, but not filled
         cache = None if is_checkpointed else cache
         return WeftDecoderOutput(last_hidden_state=hidden_states, **{CACHE: cache})
+
+    def number_layers(self) -> bool:
+        """Number layers anew that were copied or moved. Return whether a layer is used several times."""
+        layers: list[Any] = [layer for layer in self.layers if hasattr(layer, "self_attn")]
+        if [layer.self_attn.layer_idx for layer in layers] == list(range(len(self.layers))):
+            return False
+        if len({*map(id, layers)}) < len(layers):
+            return True
+        for index, layer in enumerate(layers):
+            for attention in (layer.self_attn, getattr(layer, "encoder_attn", None)):
+                if attention is not None:
+                    attention.layer_idx = index
+        return False
+
+    def _check_places(self, cache: Cache) -> None:
+        """Raise a ValueError if a cache has no place of its own for each layer."""
+        if self.number_layers():
+            raise ValueError(
+                "A layer of the decoder is used several times, and a cache has one place for it: set use_cache=False."
+            )
+        places, count = len(getattr(self_attention_cache(cache), "layers", ())), len(self.layers)
+        if 0 < places < count:
+            raise ValueError(
+                f"The cache has places for {places} of {count} layers: set `model.config.decoder_layers` to {count}."
+            )
 
     def run_layers(
         self,
@@ -1218,7 +1247,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 no `decoder_`.
             encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
-                that do not count.
+                that do not count. If none counts, the loss is 0 in training, and NaN in evaluation.
             use_cache: whether to return keys and values. Defaults to the configuration's `use_cache`. With labels, it
                 is always False.
             logits_to_keep: score only the last N positions, or the given positions. 0 scores all.
@@ -1283,6 +1312,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         columns = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states, scored_labels = outputs.last_hidden_state, None if labels is None else labels[:, columns]
         loss, logits = self._scores(states[:, columns], scored_labels, smoothing, num_items_in_batch, chunked_loss)
+        if scored_labels is not None and loss is not None and not self.training:
+            # transformers' trainers leave NaN out of their means, where 0 would be the best loss of all
+            has_labels = scored_labels.ne(-100).any().to(loss.device)
+            loss = torch.where(has_labels, loss, torch.nan)
         if routers.has_losses or routers.counts_load:
             # without labels, all target tokens count that a mask shows
             targets = states.new_zeros(states.shape[:2], dtype=torch.long) if labels is None else labels
@@ -1364,8 +1397,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             `torch.LongTensor` of shape `(batch, target)`
 
         Raises:
-            ValueError: the configuration has no start token or no pad token.
+            ValueError: the configuration has no start token or no pad token, or labels are padded on the left.
         """
+        if can_read(labels.device):
+            check_side(labels)
         return shift_tokens_right(self.config, labels)
 
     def non_pad_tokens(

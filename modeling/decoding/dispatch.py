@@ -108,6 +108,8 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or not _methods(module.__class__).isdisjoint(vars(module)):
             return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
+    if model.model.decoder.number_layers():
+        return "a layer of the decoder is used several times"
     if has_global_hook():
         return "all modules have a global hook"
     for name in _ENTRIES:
