@@ -277,9 +277,10 @@ class WeftDecoderLayer(ResidualLayer):
         return self.add_residual(self.final_layer_norm, residual, hidden_states)
 
 
+_PARTS_OF_STACKS = ("self_attention_class", "feed_forward_class", "sparse_feed_forward_class", "norm_class")
 _PARTS = (
     "model_class", "encoder_class", "decoder_class", "encoder_layer_class", "decoder_layer_class",
-    "self_attention_class", "cross_attention_class", "feed_forward_class", "sparse_feed_forward_class", "norm_class",
+    "cross_attention_class", *_PARTS_OF_STACKS,
 )  # fmt: skip
 
 
@@ -316,6 +317,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     feed_forward_class: ClassVar[Callable[..., nn.Module]] = FeedForward
     sparse_feed_forward_class: ClassVar[Callable[..., nn.Module]] = SparseFeedForward
     norm_class: ClassVar[Callable[..., nn.Module]] = staticmethod(build_norm)
+    # The names of the parts that a model is built of. A stack saved alone does not have the others.
+    read_parts: ClassVar[tuple[str, ...]] = _PARTS
 
     config: WeftConfig
     config_class = WeftConfig
@@ -358,9 +361,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         self.config.validate()
         if self.config.package is not None:
             self.config.package.check_code(self)
-        part_names = {
-            name for name, part in vars(parts_of(type(self))).items() if part is not getattr(self.parts, name)
-        }
+        own_parts = parts_of(type(self))
+        part_names = {name for name in self.read_parts if getattr(own_parts, name) is not getattr(self.parts, name)}
         if part_names:
             raise ValueError(
                 f"This {type(self).__name__} has the {', '.join(sorted(part_names))} of the model around it: "
@@ -616,6 +618,7 @@ class WeftEncoder(WeftStack):
     """
 
     ids_name, positions_field = "input_ids", "max_source_positions"
+    read_parts = ("encoder_layer_class", *_PARTS_OF_STACKS)
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -714,6 +717,7 @@ class WeftDecoder(WeftStack):
     """
 
     ids_name, positions_field = "decoder_input_ids", "max_target_positions"
+    read_parts = ("decoder_layer_class", "cross_attention_class", *_PARTS_OF_STACKS)
     _can_record_outputs = {
         "hidden_states": layer_recorder(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),

@@ -312,6 +312,18 @@ def test_commands_run_the_code_of_a_folder_on_request_only(command, subclass, tm
     assert code == 0 or any(words in error for words in ("is not Weft's own", "other outputs")), error
 
 
+@pytest.mark.parametrize("name", ["decoder_layer_class", "cross_attention_class", "decoder_class"])
+def test_encoder_of_a_model_with_another_decoder_is_saved_as_an_encoder(name, tmp_path):
+    part = type("Other", (getattr(WeftForConditionalGeneration, name),), {})
+    model = type("Own", (WeftForConditionalGeneration,), {name: part})(WeftConfig(**TINY_CONFIG)).eval()
+    model.get_encoder().save_pretrained(tmp_path)
+    states = [encoder(IDS).last_hidden_state for encoder in (model.get_encoder(), AutoModel.from_pretrained(tmp_path))]
+    assert torch.equal(*states)
+    if name != "decoder_class":
+        with pytest.raises(ValueError, match=name):
+            model.get_decoder().save_pretrained(tmp_path)
+
+
 class WindowedConfig(WeftConfig):
     model_type = "windowed-weft"
     window: int = 4
