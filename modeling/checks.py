@@ -68,9 +68,9 @@ def check_kwargs(
 ) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward`, the `added_inputs` of a subclass, and those that transformers passes. A transformers later than the
-    tested ones may pass others. Then, and in code saved beside the weights, all unknown keywords are removed with a
-    warning.
+    Known keywords are the parameters of `forward`, the `added_inputs` of a subclass, and those that transformers
+    passes. A transformers later than the tested ones may pass others. Then, and in code saved beside the weights, all
+    unknown keywords are removed with a warning.
     """
     unknown_names = kwargs.keys() - CALLER_KWARGS
     for name in unknown_names - added_inputs() if unknown_names else ():

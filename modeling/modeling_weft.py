@@ -1161,7 +1161,7 @@ class WeftModel(WeftPreTrainedModel):
         return added_inputs(self.encoder, WeftEncoder), added_inputs(self.decoder, WeftDecoder)
 
     def _kwargs_of_stacks(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the keywords of the encoder and those of the decoder: added inputs go to the stack that names them."""
+        """Return the keywords of the encoder and of the decoder: added inputs go to the stack that names them."""
         if kwargs.keys() <= CALLER_KWARGS:
             return kwargs, kwargs
         encoder_names, decoder_names = self.added_inputs_of_stacks()

@@ -440,7 +440,9 @@ class GraphSearch:
         # values that are constants of the code, such as the frequencies of rotary positions
         saved_names = {*model.state_dict(), *model._ddp_params_and_buffers_to_ignore}
         self._constants = [
-            [name, buffer.tolist()] for name, buffer in model.named_buffers() if name not in saved_names
+            [name, buffer.tolist()]
+            for name, buffer in model.named_buffers()
+            if name not in saved_names and not buffer.is_meta
         ]
         self._packages: dict[tuple[tuple, bool], tuple[Any, Any, _Loop] | None] = {}
         self._lock = Lock()
