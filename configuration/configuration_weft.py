@@ -268,7 +268,7 @@ class WeftConfig(PreTrainedConfig):
 
     @classmethod
     def from_preset(cls, name: str, **overrides) -> "WeftConfig":
-        """Return the configuration of a preset.
+        """Return the configuration of a preset, of the class that it was registered for.
 
         Args:
             name: the name of the preset, a key of `weftformer.configuration.PRESETS`.
@@ -286,7 +286,9 @@ class WeftConfig(PreTrainedConfig):
         384
         ```
         """
-        return cls(**(preset_fields(name) | overrides))
+        preset_class = PRESET_CLASSES.get(name, cls)
+        config_class = preset_class if issubclass(preset_class, cls) else cls
+        return config_class(**(preset_fields(name) | overrides))
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs):
@@ -466,6 +468,10 @@ class WeftConfig(PreTrainedConfig):
         return {name: value for name, value in fields.items() if name not in unknown}
 
 
+# The configurations of the presets that [`register_preset`] has added, by their names.
+PRESET_CLASSES: dict[str, type[WeftConfig]] = {}
+
+
 def register_preset(name: str, fields: dict[str, Any], config_class: type[WeftConfig] = WeftConfig) -> None:
     """Add a preset for `from_preset`, `--preset` and [`fit_pairs`] in this process.
 
@@ -487,7 +493,9 @@ def register_preset(name: str, fields: dict[str, Any], config_class: type[WeftCo
     64
     ```
     """
-    if PRESETS.get(name, fields) != fields:
+    is_other_class = name in PRESETS and PRESET_CLASSES.get(name, WeftConfig) is not config_class
+    if PRESETS.get(name, fields) != fields or is_other_class:
         raise ValueError(f"There is a preset {name!r} with other fields already: choose another name.")
     config_class(**fields)
     PRESETS[name] = dict(fields)
+    PRESET_CLASSES[name] = config_class

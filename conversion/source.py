@@ -251,8 +251,12 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
         The tensors by the source's keys.
 
     Raises:
-        ValueError: the source has no key for a tensor. The message names the tensor.
+        ValueError: the source has no key for a tensor, or the model is a subclass. The message names it.
     """
+    if type(model).__name__ not in (
+        kinds := ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
+    ):
+        raise ValueError(f"A {type(model).__name__} may compute other outputs than {source.title}: give a {kinds[0]}.")
     weights = {
         key: tensor
         for key, tensor in _saved_tensors(model).items()

@@ -7,11 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..configuration import WeftConfig
 from ..configuration.fields import TRAINING_FIELDS
 from ..modeling import WeftPreTrainedModel
-from ..modeling.layers import FeedForward
-from ..modeling.moe import SparseFeedForward
 
 LayerTypes = Sequence[str] | str
 
@@ -60,12 +57,13 @@ def upcycle(
         "expert_capacity_factor": None,
         "moe_intermediate_size": None,
     }
-    if not isinstance(model, WeftPreTrainedModel):
+    # by its fields, because code that travels with weights has the family's classes in a module of its own
+    if not hasattr(getattr(model, "config", None), "has_sparse_layers"):
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
     base = model.config.to_dict() | changes
-    config = WeftConfig(**(base | fields))
+    config = type(model.config)(**(base | fields))
     changes_of_fields = [name for name in fields if fields[name] != base.get(name) and not name.startswith("router_")]
     if others := [name for name in changes_of_fields if name not in TRAINING_FIELDS]:
         raise ValueError(f"{', '.join(others)} would make the sparse model differ from the dense one from the start.")
@@ -80,9 +78,10 @@ def upcycle(
         )
     sparse.load_state_dict(model.state_dict(), strict=False)
     for name, block in sparse.named_modules():
-        if isinstance(block, SparseFeedForward):
+        if hasattr(block, "experts") and hasattr(block, "router"):
             dense = model.get_submodule(name)
-            assert isinstance(dense, FeedForward)
+            if not {"up_proj", "gate_proj", "down_proj"} <= {*vars(dense), *dict(dense.named_children())}:
+                raise ValueError(f"{name} is a {type(dense).__name__}, which cannot be copied into experts.")
             _copy(dense, block)
     if model.can_generate():
         sparse.generation_config = copy.deepcopy(model.generation_config)
@@ -90,7 +89,7 @@ def upcycle(
 
 
 @torch.no_grad()
-def _copy(dense: FeedForward, block: SparseFeedForward) -> None:
+def _copy(dense: Any, block: Any) -> None:
     """Make every expert a copy of the dense feed-forward."""
     up: list[nn.Linear] = [dense.up_proj] if dense.gate_proj is None else [dense.gate_proj, dense.up_proj]
     first = "up_proj" if dense.gate_proj is None else "gate_up_proj"

@@ -38,6 +38,11 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
                 instance("")  # reads settings that loading does not
         return instance
     except BaseException as error:
+        if isinstance(error, ValueError) and "trust_remote_code" in str(error):
+            raise ValueError(
+                f"{folder_or_hub_id} has code of its own. Read it, and run it by --trust-remote-code (in Python "
+                f"trust_remote_code=True): {error}"
+            ) from error
         readable = type(error) is ValueError or isinstance(error, OSError)
         if readable or not (isinstance(error, Exception) or is_panic(error)):
             raise
@@ -46,7 +51,12 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
 
 
 def load_generator(
-    name: str, kind: str | None = None, *, device: str | None = None, dtype: str = "auto"
+    name: str,
+    kind: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+    trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
     """Load a model that generates, and its tokenizer.
 
@@ -55,15 +65,16 @@ def load_generator(
         kind: the required kind of output, "routes" or "texts" (default: either).
         device: as in [`to_device`].
         dtype: the precision of the weights, as in `from_pretrained`.
+        trust_remote_code: whether to run the code beside the weights.
 
     Raises:
         ValueError: the model is of another family, has the other kind of output or weights that are NaN, or cannot
             generate; or there is no such device.
         OSError: there is no such model.
     """
-    check_family(name)
-    tokenizer = load(AutoTokenizer, name)
-    model = load(AutoModelForSeq2SeqLM, name, dtype=dtype)
+    check_family(name, trust_remote_code)
+    tokenizer = load(AutoTokenizer, name, trust_remote_code=trust_remote_code)
+    model = load(AutoModelForSeq2SeqLM, name, dtype=dtype, trust_remote_code=trust_remote_code)
     check_finite(model, name)
     check_generates(model, name)
     output = kind_of_output(model, tokenizer)
@@ -117,16 +128,20 @@ def chosen_threads(num_parameters: int, threads: int | None) -> int | None:
     return threads
 
 
-def check_family(folder_or_hub_id: str | PathLike) -> None:
+def check_family(folder_or_hub_id: str | PathLike, trust_remote_code: bool = False) -> None:
     """Check that a folder or repository contains a Weft model.
 
+    Args:
+        trust_remote_code: whether to run the code beside the weights.
+
     Raises:
-        ValueError: the model is of another family.
+        ValueError: the model is of another family, or its code may not run.
         OSError: there is no such model.
     """
-    model_type = load(AutoConfig, folder_or_hub_id).model_type
-    if model_type != WeftConfig.model_type:
-        raise ValueError(f"{folder_or_hub_id} is a {model_type} model: use `weftformer convert`.")
+    config = load(AutoConfig, folder_or_hub_id, trust_remote_code=trust_remote_code)
+    # code that travels with weights has the family's classes in a module of its own
+    if WeftConfig.__name__ not in [kind.__name__ for kind in type(config).__mro__]:
+        raise ValueError(f"{folder_or_hub_id} is a {config.model_type} model: use `weftformer convert`.")
 
 
 def check_generates(model: Any, name: str | PathLike) -> None:

@@ -23,7 +23,7 @@ logger = logging.get_logger(__name__)
 
 # Keywords that transformers' own callers (Trainer, GenerationMixin, decorators) pass to `forward` besides its
 # parameters.
-_CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
+CALLER_KWARGS = frozenset(getattr(TransformersKwargs, "__annotations__", ())) | {
     "return_dict", "use_cache", "output_hidden_states", "output_attentions", "output_router_logits",
     "num_items_in_batch", "is_causal", "debug_io", "debug_io_dir", "prune_layers",
 }  # fmt: skip
@@ -55,18 +55,29 @@ def reads_values(model: Any, device: torch.device) -> bool:
     return is_first or device.type in READABLE_DEVICES
 
 
-def check_kwargs(kwargs: dict[str, Any], forward: Callable, where: str) -> None:
+def names_of(module: Any) -> set[str]:
+    """Return the names of the inputs that a module's `forward` has, and those that it hands on to its base classes."""
+    # a forward of a subclass may hand on keywords without naming them
+    forwards = [module.forward, *(vars(kind).get("forward") for kind in type(module).__mro__)]
+    names = {name for forward in forwards if forward is not None for name in inspect.signature(forward).parameters}
+    return names - {"self", "args", "kwargs"}
+
+
+def check_kwargs(
+    kwargs: dict[str, Any], forward: Callable, where: str, added_inputs: Callable[[], set[str]] = set
+) -> None:
     """Raise a ValueError for a keyword that nothing reads, which is usually a typo.
 
-    Known keywords are the parameters of `forward` and those that transformers passes. A transformers later than the
-    tested ones may pass others. Then, and in code saved beside the weights, all unknown keywords are removed with a
-    warning.
+    Known keywords are the parameters of `forward`, the `added_inputs` of a subclass, and those that transformers
+    passes. A transformers later than the tested ones may pass others. Then, and in code saved beside the weights, all
+    unknown keywords are removed with a warning.
     """
-    for name in [name for name in kwargs if name not in _CALLER_KWARGS]:
+    unknown_names = kwargs.keys() - CALLER_KWARGS
+    for name in unknown_names - added_inputs() if unknown_names else ():
         if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
             continue
-        known_names = _CALLER_KWARGS | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        known_names = CALLER_KWARGS | added_inputs() | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known_names)}"
         if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)
@@ -228,6 +239,15 @@ def check_labels(model: Any, labels: torch.Tensor, decoder_inputs: torch.Tensor 
         )
     if reads_values(model, labels.device):
         check_ids(labels.masked_fill(labels == -100, 0), model.config.target_vocab_size, "labels")
+
+
+def check_side(labels: torch.Tensor) -> None:
+    """Raise a ValueError if labels begin with -100: the first one that counts would be predicted from pads."""
+    if bool(((labels[:, 0] == -100) & (labels != -100).any(dim=1)).any()):
+        raise ValueError(
+            'The labels begin with -100: pad them on the right (tokenizer.padding_side = "right"), or give '
+            "`decoder_input_ids` and a `decoder_attention_mask`."
+        )
 
 
 def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:

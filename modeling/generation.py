@@ -12,8 +12,8 @@ from transformers import Cache, DynamicCache, GenerationMixin, LogitsProcessor, 
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput, GenerationMode
 
 from .attention import new_cache, repeated_cache, self_attention_cache
-from .checks import as_encoder_outputs, check_ids, mask_of_pads
-from .transformers_names import CACHE, HasCache, named_arguments, rename_cache
+from .checks import as_encoder_outputs, check_ids, mask_of_pads, names_of
+from .transformers_names import CACHE, ENCODE, HasCache, named_arguments, rename_cache
 
 
 class RefuseNonFiniteScores(LogitsProcessor):
@@ -266,6 +266,21 @@ class WeftGenerationMixin(GenerationMixin):
             settings.only_sequences = only_sequences
         return settings, model_kwargs
 
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Refuse arguments that nothing reads, as transformers does, which does not know all that something reads."""
+        names = names_of(self) | self.added_inputs()
+        super()._validate_model_kwargs({name: model_kwargs[name] for name in model_kwargs.keys() - names})
+
+    def _encode(self, *args, **kwargs):
+        """Call the encoder without the inputs that only the model or its decoder reads."""
+        encode = getattr(super(), ENCODE)
+        arguments = named_arguments(encode, args, kwargs)
+        names = {"logits_to_keep", "encoder_attention_mask"} | self.added_inputs()
+        names -= names_of(self.get_encoder())
+        model_kwargs = arguments["model_kwargs"]
+        encoder_kwargs = {name: value for name, value in model_kwargs.items() if name not in names}
+        return model_kwargs | encode(**arguments | {"model_kwargs": encoder_kwargs})
+
     def _prepare_cache_for_generation(self, *args, **kwargs) -> None:
         arguments = named_arguments(super()._prepare_cache_for_generation, args, kwargs)
         names = ("generation_config", "model_kwargs", "generation_mode", "batch_size")
@@ -445,3 +460,6 @@ class WeftGenerationMixin(GenerationMixin):
             return None
         columns = kwargs[CACHE].get_max_length() - attention_mask.shape[1]
         return torch.nn.functional.pad(attention_mask, (0, columns))
+
+
+setattr(WeftGenerationMixin, ENCODE, WeftGenerationMixin._encode)

@@ -5,7 +5,6 @@ Shape suffixes: B batch, S source tokens, T target tokens of this call, D model 
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,9 @@ from ..configuration.configuration_weft import WeftConfig
 from ..configuration.fields import EDITABLE_FIELDS, rules
 from .attention import AttentionBase, CrossAttention, SelfAttention, copied_cache, new_cache, self_attention_cache
 from .checks import (
+    CALLER_KWARGS,
     as_encoder_outputs,
+    can_read,
     check_condition_values,
     check_ids,
     check_inputs,
@@ -38,8 +39,10 @@ from .checks import (
     check_mask,
     check_positions,
     check_router_losses,
+    check_side,
     check_states,
     inferred_mask,
+    names_of,
     reads_values,
     unwrap_embedding,
     with_batch_dimension,
@@ -274,9 +277,10 @@ class WeftDecoderLayer(ResidualLayer):
         return self.add_residual(self.final_layer_norm, residual, hidden_states)
 
 
+_PARTS_OF_STACKS = ("self_attention_class", "feed_forward_class", "sparse_feed_forward_class", "norm_class")
 _PARTS = (
     "model_class", "encoder_class", "decoder_class", "encoder_layer_class", "decoder_layer_class",
-    "self_attention_class", "cross_attention_class", "feed_forward_class", "sparse_feed_forward_class", "norm_class",
+    "cross_attention_class", *_PARTS_OF_STACKS,
 )  # fmt: skip
 
 
@@ -313,6 +317,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     feed_forward_class: ClassVar[Callable[..., nn.Module]] = FeedForward
     sparse_feed_forward_class: ClassVar[Callable[..., nn.Module]] = SparseFeedForward
     norm_class: ClassVar[Callable[..., nn.Module]] = staticmethod(build_norm)
+    # The names of the parts that a model is built of. A stack saved alone does not have the others.
+    read_parts: ClassVar[tuple[str, ...]] = _PARTS
 
     config: WeftConfig
     config_class = WeftConfig
@@ -355,9 +361,8 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
         self.config.validate()
         if self.config.package is not None:
             self.config.package.check_code(self)
-        part_names = {
-            name for name, part in vars(parts_of(type(self))).items() if part is not getattr(self.parts, name)
-        }
+        own_parts = parts_of(type(self))
+        part_names = {name for name in self.read_parts if getattr(own_parts, name) is not getattr(self.parts, name)}
         if part_names:
             raise ValueError(
                 f"This {type(self).__name__} has the {', '.join(sorted(part_names))} of the model around it: "
@@ -392,8 +397,16 @@ class WeftPreTrainedModel(LoadingMixin, Recorded, PreTrainedModel):
     def save_pretrained(self, *args, **kwargs):
         """Save the model as in transformers. Raises a ValueError as in [`check_config`] before anything is written."""
         self.check_config()
-        with nullcontext() if self.config.package is None else self.config.package.saving(self):
+        if self.config.package is None:
             super().save_pretrained(*args, **kwargs)
+            return
+        # for a registered class, transformers would write its file as it is
+        self.__dict__.update(is_remote_code=lambda: False, _auto_class=None)
+        try:
+            with self.config.package.saving(self):
+                super().save_pretrained(*args, **kwargs)
+        finally:
+            del self.is_remote_code, self._auto_class
 
     def init_parallel_plans(self, *args, **kwargs) -> None:
         """Set the plans as in transformers, and remove the rules that match nothing in this model."""
@@ -605,6 +618,7 @@ class WeftEncoder(WeftStack):
     """
 
     ids_name, positions_field = "input_ids", "max_source_positions"
+    read_parts = ("encoder_layer_class", *_PARTS_OF_STACKS)
     _can_record_outputs = {
         "hidden_states": WeftEncoderLayer,
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -667,9 +681,6 @@ class WeftEncoder(WeftStack):
         torch.Size([1, 3, 32])
         ```
         """
-        # `generate` passes these arguments of the decoder to the encoder too
-        for name in ("logits_to_keep", "encoder_attention_mask"):
-            kwargs.pop(name, None)
         check_kwargs(kwargs, WeftEncoder.forward, "WeftEncoder.forward")
         inputs = check_inputs(input_ids, inputs_embeds, self.embed_tokens, "input_ids")
         batch, length = inputs.shape[:2]
@@ -706,6 +717,7 @@ class WeftDecoder(WeftStack):
     """
 
     ids_name, positions_field = "decoder_input_ids", "max_target_positions"
+    read_parts = ("decoder_layer_class", "cross_attention_class", *_PARTS_OF_STACKS)
     _can_record_outputs = {
         "hidden_states": layer_recorder(WeftDecoderLayer, "decoder_layers"),
         "attentions": OutputRecorder(SelfAttention, index=1),
@@ -798,6 +810,8 @@ class WeftDecoder(WeftStack):
                 )
         elif use_cache and cache is None and not is_checkpointed:
             cache = new_cache(self.config)
+        if cache is not None:
+            self._check_places(cache)
         (batch, length), heads = inputs.shape[:2], self.config.decoder_attention_heads
         own_cache = self_attention_cache(cache)
         past = 0 if own_cache is None else own_cache.get_seq_length()
@@ -843,6 +857,31 @@ class WeftDecoder(WeftStack):
         # with gradient checkpointing, a given cache is read, but not filled
         cache = None if is_checkpointed else cache
         return WeftDecoderOutput(last_hidden_state=hidden_states, **{CACHE: cache})
+
+    def number_layers(self) -> bool:
+        """Number layers anew that were copied or moved. Return whether a layer is used several times."""
+        layers: list[Any] = [layer for layer in self.layers if hasattr(layer, "self_attn")]
+        if [layer.self_attn.layer_idx for layer in layers] == list(range(len(self.layers))):
+            return False
+        if len({*map(id, layers)}) < len(layers):
+            return True
+        for index, layer in enumerate(layers):
+            for attention in (layer.self_attn, getattr(layer, "encoder_attn", None)):
+                if attention is not None:
+                    attention.layer_idx = index
+        return False
+
+    def _check_places(self, cache: Cache) -> None:
+        """Raise a ValueError if a cache has no place of its own for each layer."""
+        if self.number_layers():
+            raise ValueError(
+                "A layer of the decoder is used several times, and a cache has one place for it: set use_cache=False."
+            )
+        places, count = len(getattr(self_attention_cache(cache), "layers", ())), len(self.layers)
+        if 0 < places < count:
+            raise ValueError(
+                f"The cache has places for {places} of {count} layers: set `model.config.decoder_layers` to {count}."
+            )
 
     def run_layers(
         self,
@@ -943,6 +982,11 @@ class WeftDecoder(WeftStack):
         if mask is None:
             return TokenPositions(torch.arange(length, device=positions.ids_BT.device)[None])
         return TokenPositions(nn.functional.pad(positions_of_tokens(mask), (0, length - mask.shape[1])))
+
+
+def added_inputs(module: Any, weft_class: type[nn.Module]) -> set[str]:
+    """Return the names of the inputs that `forward` of a module has, and that of Weft's class in its place has not."""
+    return names_of(module) - {*inspect.signature(weft_class.forward).parameters}
 
 
 class WeftModel(WeftPreTrainedModel):
@@ -1061,7 +1105,7 @@ class WeftModel(WeftPreTrainedModel):
         (torch.Size([1, 2, 32]), torch.Size([1, 3, 32]))
         ```
         """
-        check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward")
+        encoder_kwargs, decoder_kwargs = self._kwargs_of_stacks(kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self._decoder_input_of(input_ids)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)
@@ -1073,7 +1117,7 @@ class WeftModel(WeftPreTrainedModel):
                 position_ids=position_ids,
                 condition_values=condition_values,
                 use_cache=False,  # otherwise gradient checkpointing warns, and the warning breaks a graph
-                **kwargs,
+                **encoder_kwargs,
             )
         elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = as_encoder_outputs(encoder_outputs)
@@ -1094,7 +1138,7 @@ class WeftModel(WeftPreTrainedModel):
             encoder_position_ids=source_positions,
             token_mask=decoder_token_mask,
             is_causal=is_causal,
-            **kwargs,
+            **decoder_kwargs,
         )
         return WeftModelOutput(
             last_hidden_state=decoder_outputs.last_hidden_state,
@@ -1107,6 +1151,24 @@ class WeftModel(WeftPreTrainedModel):
             encoder_router_logits=getattr(encoder_outputs, "router_logits", None),
             decoder_router_logits=decoder_outputs.router_logits,
             **{CACHE: decoder_outputs.cache},
+        )
+
+    def added_inputs(self) -> set[str]:
+        """Return the names of the inputs that subclasses of the model and of its stacks have added to `forward`."""
+        return added_inputs(self, WeftModel).union(*self.added_inputs_of_stacks())
+
+    def added_inputs_of_stacks(self) -> tuple[set[str], set[str]]:
+        return added_inputs(self.encoder, WeftEncoder), added_inputs(self.decoder, WeftDecoder)
+
+    def _kwargs_of_stacks(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the keywords of the encoder and of the decoder: added inputs go to the stack that names them."""
+        if kwargs.keys() <= CALLER_KWARGS:
+            return kwargs, kwargs
+        encoder_names, decoder_names = self.added_inputs_of_stacks()
+        check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward", lambda: encoder_names | decoder_names)
+        return (
+            {name: value for name, value in kwargs.items() if name not in decoder_names - encoder_names},
+            {name: value for name, value in kwargs.items() if name not in encoder_names - decoder_names},
         )
 
     def _decoder_input_of(self, input_ids: torch.Tensor | None) -> torch.LongTensor:
@@ -1145,6 +1207,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
             self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
         self.post_init()
+
+    def added_inputs(self) -> set[str]:
+        """Return the names of the inputs that subclasses of the model and of its parts have added to `forward`."""
+        return added_inputs(self, WeftForConditionalGeneration) | self.model.added_inputs()
 
     def set_output_embeddings(self, value: nn.Module) -> None:
         keep_weights(value)
@@ -1185,7 +1251,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
                 no `decoder_`.
             encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
-                that do not count.
+                that do not count. If none counts, the loss is 0 in training, and NaN in evaluation.
             use_cache: whether to return keys and values. Defaults to the configuration's `use_cache`. With labels, it
                 is always False.
             logits_to_keep: score only the last N positions, or the given positions. 0 scores all.
@@ -1220,7 +1286,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         (torch.Size([]), torch.Size([1, 2, 20]))
         ```
         """
-        check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward")
+        check_kwargs(kwargs, WeftForConditionalGeneration.forward, "forward", self.model.added_inputs)
         attention_mask = inferred_mask(self.config, attention_mask, input_ids)  # here, because the losses read it too
         if labels is not None:
             decoder_inputs = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
@@ -1250,6 +1316,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         columns = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         states, scored_labels = outputs.last_hidden_state, None if labels is None else labels[:, columns]
         loss, logits = self._scores(states[:, columns], scored_labels, smoothing, num_items_in_batch, chunked_loss)
+        if scored_labels is not None and loss is not None and not self.training:
+            # transformers' trainers leave NaN out of their means, where 0 would be the best loss of all
+            has_labels = scored_labels.ne(-100).any().to(loss.device)
+            loss = torch.where(has_labels, loss, torch.nan)
         if routers.has_losses or routers.counts_load:
             # without labels, all target tokens count that a mask shows
             targets = states.new_zeros(states.shape[:2], dtype=torch.long) if labels is None else labels
@@ -1331,8 +1401,10 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             `torch.LongTensor` of shape `(batch, target)`
 
         Raises:
-            ValueError: the configuration has no start token or no pad token.
+            ValueError: the configuration has no start token or no pad token, or labels are padded on the left.
         """
+        if can_read(labels.device):
+            check_side(labels)
         return shift_tokens_right(self.config, labels)
 
     def non_pad_tokens(
@@ -1422,5 +1494,5 @@ WeftPreTrainedModel.model_class = WeftModel
 WeftPreTrainedModel.encoder_class, WeftPreTrainedModel.decoder_class = WeftEncoder, WeftDecoder
 
 # `generate` reads these signatures several times in each request, and finding them behind decorators is slow
-for _class in (WeftEncoder, WeftDecoder, WeftForConditionalGeneration):
+for _class in (WeftEncoder, WeftDecoder, WeftModel, WeftForConditionalGeneration):
     vars(_class.forward)["__signature__"] = inspect.signature(_class.forward)

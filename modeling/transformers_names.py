@@ -10,6 +10,7 @@ file. Overrides of private methods accept any arguments, pass them on, and read 
 | the keyword and output field `past_key_values` is `cache` | 5.24 | `CACHE` | 5.23 is dropped |
 | `DistributedConfig` has `dp_replicate_size` and `efsdp_size` | 5.23 | `parallel.check_release` | 5.22 is dropped |
 | `OutputRecorder` has `num_hidden_layers_key` | 5.23 | `layer_recorder` | 5.22 is dropped |
+| the method of `generate` that calls the encoder has another name | after 5.17 | `ENCODE` | 5.17 is dropped |
 | sampled beams are sorted | 5.24 | `SORTS_SAMPLED_BEAMS` | 5.23 is dropped |
 """
 
@@ -52,6 +53,9 @@ IS_LATER_RELEASE = tuple(map(int, transformers.__version__.split(".")[:2])) > _N
 # calls it `cache`. The annotation finds it under the name of a later release too.
 CACHE: str = next(field.name for field in fields(Seq2SeqLMOutput) if "Cache" in str(field.type))
 CACHE_NAMES = tuple(dict.fromkeys(["cache", "past_key_values", CACHE]))
+# The method in which `generate` calls the encoder.
+_ENCODERS = ("_prepare_text_encoder_decoder_kwargs_for_generation", "_prepare_encoder_decoder_kwargs_for_generation")
+ENCODE = next((name for name in _ENCODERS if hasattr(transformers.GenerationMixin, name)), _ENCODERS[0])
 SORTS_SAMPLED_BEAMS = CACHE != "past_key_values"  # the same release brought both
 
 

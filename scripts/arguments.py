@@ -22,10 +22,16 @@ def add_common_options(parser: Any, *kinds: type) -> None:
 
 
 def add_model_options(add: Any) -> None:
-    """Add `--device` and `--dtype`. `add` is `add_argument` of a parser."""
+    """Add `--device`, `--dtype` and `--trust-remote-code`. `add` is `add_argument` of a parser."""
     add("--device", help="device of the model, e.g. cuda:0 (default: cuda if available)")
     add("--dtype", metavar="DTYPE", default="auto", choices=("auto", "float32", "bfloat16", "float16"),
         help="precision: float32, bfloat16, float16 or auto, as saved (default: %(default)s)")  # fmt: skip
+    add_trust_option(add)
+
+
+def add_trust_option(add: Any) -> None:
+    """Add `--trust-remote-code`, without which no command runs code that comes with a model."""
+    add("--trust-remote-code", action="store_true", help="run the code beside the weights")
 
 
 def add_threads_option(add: Any, also: str = "") -> None:
@@ -50,7 +56,7 @@ def load_model(args: argparse.Namespace, kind: str) -> tuple[Any, Any]:
 
 def loading_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `load_generator` from the options that [`add_model_options`] added."""
-    return {"device": args.device, "dtype": args.dtype}
+    return {name: getattr(args, name) for name in ("device", "dtype", "trust_remote_code")}
 
 
 def positive(text: str) -> int:

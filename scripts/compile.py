@@ -37,8 +37,8 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.modeling.decoding.dispatch import reason_against_graphs
     from weftformer.modeling.decoding.graph import GraphSearch, kind_of
 
-    check_family(args.model)
-    model = load(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype)
+    check_family(args.model, args.trust_remote_code)
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=args.dtype, trust_remote_code=args.trust_remote_code)
     to_device(model, args.device)
     use_threads(model, args.threads)  # the code is compiled for this number
     if reason := reason_against_graphs(model):

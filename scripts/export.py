@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from weftformer.scripts.arguments import add_trust_option
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -10,6 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--format", choices=("search", "ctranslate2"), required=True,
         help="search: compiled code, for C++ without Python; ctranslate2: dense models only")  # fmt: skip
+    add_trust_option(add)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -23,8 +26,8 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.exporting import TOLERANCE, compare_ctranslate2, differing_outputs, write_ctranslate2, write_search
     from weftformer.hub.loading import check_family, load
 
-    check_family(args.model)
-    model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32).eval()
+    check_family(args.model, trust := args.trust_remote_code)
+    model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32, trust_remote_code=trust).eval()
     tokenizer = read_tokenizer(args.model)
     with atomic_folder(args.out) as staging:
         if args.format == "ctranslate2":

@@ -94,6 +94,7 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     task = load_task(
         args.model, device=args.device, dtype=args.dtype, threads=args.threads, max_new_tokens=limits.max_new_tokens,
+        trust_remote_code=args.trust_remote_code,
         **options,
     )  # fmt: skip
     name = Path(args.model).resolve().name if Path(args.model).is_dir() else args.model

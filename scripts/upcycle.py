@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from weftformer.scripts.arguments import positive
+from weftformer.scripts.arguments import add_trust_option, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,9 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--experts", type=int, default=8, metavar="N", help="experts per sparse layer (default: %(default)s)")
     add("--experts-per-token", type=int, default=2, metavar="N", help="experts per token (default: %(default)s)")
-    add("--every", type=positive, default=2, metavar="N",
-        help="make every Nth layer of both stacks sparse (default: %(default)s)")  # fmt: skip
+    add("--every", type=positive, metavar="N",
+        help="make every Nth layer of both stacks sparse (default: 2, or 1 in a stack of one layer)")  # fmt: skip
     add("--seed", type=int, default=0, help="seed of the routers' initial weights (default: %(default)s)")
+    add_trust_option(add)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -27,15 +28,15 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.hub import upcycled_card
     from weftformer.hub.loading import check_family, load
 
-    check_family(args.model)
+    check_family(args.model, args.trust_remote_code)
     with atomic_folder(args.out) as staging:
-        dense = load(AutoModelForSeq2SeqLM, args.model)
+        dense = load(AutoModelForSeq2SeqLM, args.model, trust_remote_code=args.trust_remote_code)
         layer_types = {
             f"{stack}_mlp_layer_types": [
-                "sparse" if (index + 1) % args.every == 0 else "dense"
-                for index in range(getattr(dense.config, f"{stack}_layers"))
+                "sparse" if (index + 1) % (args.every or min(2, layers)) == 0 else "dense" for index in range(layers)
             ]
             for stack in ("encoder", "decoder")
+            if (layers := getattr(dense.config, f"{stack}_layers"))
         }
         sparse = upcycle(dense, args.experts, args.experts_per_token, seed=args.seed, **layer_types)
         tokenizer = read_tokenizer(args.model)

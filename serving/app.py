@@ -37,6 +37,7 @@ def load_task(
     dtype: str = "auto",
     threads: int | None = None,
     max_new_tokens: int | None = None,
+    trust_remote_code: bool = False,
     **options: Any,
 ) -> Any:
     """Load a model with its tokenizer, and make the task of its kind of output.
@@ -46,13 +47,14 @@ def load_task(
         device, dtype: as in [`~hub.loading.load_generator`].
         threads: the number of torch's threads in this process, as in [`~hub.loading.use_threads`].
         max_new_tokens: as in [`~inference.TextTask`].
+        trust_remote_code: whether to run the code beside the weights.
         options: what the server of an extension takes, such as `stock` for a route model.
 
     Raises:
         ValueError: as in [`~hub.loading.load_generator`], or an option does not fit the model.
         OSError: there is no such model.
     """
-    network, tokenizer = load_generator(model, device=device, dtype=dtype)
+    network, tokenizer = load_generator(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     use_threads(network, threads)
     if (server := extension(kind_of_output(network, tokenizer), "server")) is not None:
         return server.load_task(network, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)

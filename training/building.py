@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
 from ..common.rules import closest, integer
 from ..configuration import WeftConfig
-from ..configuration.presets import COPYING, preset_fields
+from ..configuration.presets import COPYING
 from ..hub.loading import check_family, check_generates, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
@@ -96,7 +96,7 @@ def build_config(
     """
     overrides = parse_overrides(args.config_overrides)
     if args.model_name_or_path:
-        config = _load_config(args.model_name_or_path, overrides)
+        config = _load_config(args.model_name_or_path, overrides, args.trust_remote_code)
     else:
         start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         preset = args.preset
@@ -104,8 +104,7 @@ def build_config(
             preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
             logger.info(f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets its size).")
             overrides = COPYING | overrides
-        fields = preset_fields(preset) if preset else {}
-        fields |= {
+        fields = {
             "vocab_size": len(tokenizer),
             "pad_token_id": tokenizer.pad_token_id,
             "bos_token_id": tokenizer.bos_token_id,
@@ -115,7 +114,8 @@ def build_config(
             # if the collator passes no mask, the model infers it from the pads
             "infer_attention_mask": "attention_mask" not in tokenizer.model_input_names,
         }
-        config = WeftConfig(**(fields | overrides))
+        fields |= overrides
+        config = WeftConfig.from_preset(preset, **fields) if preset else WeftConfig(**fields)
     _check_fit(config, tokenizer, num_conditions)
     return config
 
@@ -133,10 +133,11 @@ def build_model(
         ValueError: the weights cannot be read or do not fit the overridden configuration, or the model cannot be split
             in this way.
     """
-    options: dict[str, Any] = {"dtype": torch.float32}
+    options: dict[str, Any] = {"dtype": torch.float32, "trust_remote_code": args.trust_remote_code}
     if args.attn_implementation:
         options["attn_implementation"] = args.attn_implementation
     if not args.model_name_or_path:
+        del options["trust_remote_code"]
         model = WeftForConditionalGeneration._from_config(config, **options)
         if distributed_config is None:
             return model
@@ -216,14 +217,15 @@ def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
         raise ValueError(f"There is no tokenizer in {name}: {_first_line(error)}") from error
 
 
-def _load_config(name: str, overrides: dict[str, Any]) -> WeftConfig:
+def _load_config(name: str, overrides: dict[str, Any], trust_remote_code: bool) -> WeftConfig:
     if name[0] in "./~" and not Path(name).is_dir():
         raise ValueError(f"--model-name-or-path {name}: there is no such folder.")
     try:
-        check_family(name)
+        check_family(name, trust_remote_code)
     except OSError as error:
         raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
-    return WeftConfig.from_pretrained(name, **overrides)
+    kind = AutoConfig if trust_remote_code else WeftConfig
+    return load(kind, name, trust_remote_code=trust_remote_code, **overrides)
 
 
 def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_conditions: int) -> None:

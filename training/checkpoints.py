@@ -12,7 +12,7 @@ import torch
 from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_file
 from torch.utils._pytree import tree_map
-from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, Seq2SeqTrainer, Trainer
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
@@ -38,7 +38,9 @@ def checkpoints(folder: str | os.PathLike) -> list[Path]:
     return sorted(steps, key=lambda path: int(steps[path][1]), reverse=True)
 
 
-def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForConditionalGeneration:
+def average_checkpoints(
+    folder: str | os.PathLike, count: int = 10, *, trust_remote_code: bool = False
+) -> WeftForConditionalGeneration:
     """Average the weights of a run's last checkpoints, as in section 6.1 of Vaswani et al. 2017 (arXiv:1706.03762).
 
     The weights are summed in float64.
@@ -46,6 +48,7 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
     Args:
         folder: the `output_dir` of a training run.
         count: the number of checkpoints to average. If the folder has fewer, all of them are averaged.
+        trust_remote_code: whether to run the code beside the weights, for a model of a subclass.
 
     Returns:
         A model with the averaged weights, in float32.
@@ -59,7 +62,7 @@ def average_checkpoints(folder: str | os.PathLike, count: int = 10) -> WeftForCo
         raise ValueError(f"{folder} has no checkpoint-<step> to average.")
     sums: dict[str, torch.Tensor] = {}
     for checkpoint in folders:
-        model = load(WeftForConditionalGeneration, checkpoint, dtype=torch.float32)
+        model = load(AutoModelForSeq2SeqLM, checkpoint, dtype=torch.float32, trust_remote_code=trust_remote_code)
         for name, value in model.state_dict().items():
             sums[name] = sums[name] + value.double() if name in sums else value.double()
     model.load_state_dict({name: (total / len(folders)).float() for name, total in sums.items()})

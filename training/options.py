@@ -78,6 +78,8 @@ class ModelArguments:
         "key=value,key=value such as fsdp_size=2 (or fsdp_size=2,ep_size=2 for experts). Start with torchrun.",
     )
 
+    trust_remote_code: bool = option(False, "Run the code beside the weights of the model, after you have read it.")
+
     def __post_init__(self):
         if self.preset is not None:
             preset_fields(self.preset)

@@ -108,6 +108,8 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
             return "the model is in training mode (`model.eval()` ends it)"
         if _is_observed(module) or not _methods(module.__class__).isdisjoint(vars(module)):
             return f"a {type(module).__name__} has a hook, or a method of it was replaced (offloaded weights do both)"
+    if model.model.decoder.number_layers():
+        return "a layer of the decoder is used several times"
     if has_global_hook():
         return "all modules have a global hook"
     for name in _ENTRIES:
@@ -219,8 +221,8 @@ def reason_against_graphs(model: Any) -> str | None:
 class _State:
     """What graphs and [`reason_against_graphs`] depend on, in one walk over the modules.
 
-    Values of weights do not count, because a graph reads them. Attributes are compared by identity, which is fast. The
-    configuration and other things that change in place are compared by value.
+    Values of parameters do not count, because a graph reads them. Attributes are compared by identity, which is fast.
+    The configuration and other things that change in place are compared by value.
     """
 
     def __init__(self, model: Any):
@@ -233,6 +235,9 @@ class _State:
             tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
             self.objects += (type(module), *attributes.values(), *tensors)
             places += len(attributes["_forward_hooks"]), len(attributes["_forward_pre_hooks"])
+            # code may have their values: they count changes in place, except those made in inference mode
+            buffers = [value for value in attributes["_buffers"].values() if value is not None]
+            places += [0 if buffer.is_inference() else buffer._version for buffer in buffers]
             for tensor in tensors:
                 if type(tensor) in _PLAIN_TENSORS:
                     # the layout too: `weight.data = weight.data.t()` changes nothing else

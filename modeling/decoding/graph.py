@@ -437,6 +437,13 @@ class GraphSearch:
     def __init__(self, model: Any):
         self.config, self.dtype, self.device = model.config, model.dtype, model.device
         self.source, self.step = SourceGraph(model), DecodeStep(model, joined=False)
+        # values that are constants of the code, such as the frequencies of rotary positions
+        saved_names = {*model.state_dict(), *model._ddp_params_and_buffers_to_ignore}
+        self._constants = [
+            [name, buffer.tolist()]
+            for name, buffer in model.named_buffers()
+            if name not in saved_names and not buffer.is_meta
+        ]
         self._packages: dict[tuple[tuple, bool], tuple[Any, Any, _Loop] | None] = {}
         self._lock = Lock()
         # the settings of the last request as given, and as prepared for a search
@@ -464,7 +471,7 @@ class GraphSearch:
         names = {tensor.data_ptr(): key for key, tensor in reversed(tensors.items())}
         facts = {
             "graph": [type(graph).__name__, is_single, getattr(graph, "rules", None)],
-            "scalars": scalar_attrs([graph]), "compiler": _COMPILER,
+            "scalars": scalar_attrs([graph]), "compiler": _COMPILER, "constants": self._constants,
             "weights": [
                 [key, names[value.data_ptr()], str(value.dtype), value.shape, value.stride()]
                 for key, value in tensors.items()

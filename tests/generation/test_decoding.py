@@ -1,5 +1,6 @@
 """Every way of decoding against transformers' own search: the same tokens, scores and caches over a grid of requests."""
 
+import copy
 import time
 
 import pytest
@@ -17,6 +18,7 @@ from transformers.generation import EosTokenCriteria, MaxLengthCriteria, MaxTime
 from weftformer.modeling.decoding import ContinuousSearch
 from weftformer.modeling.decoding.cache import DecodingCache
 
+from ..models import IDS, tiny_model
 from .conftest import CLOSE, FEW, KINDS, PAD, PADDED, START, few_kinds
 
 # Several tokens end a text, so that texts end at different lengths.
@@ -319,3 +321,35 @@ def test_the_default_dtype_changes_no_text(build, source, dtype, name):
     expected = model.generate(source, **request)
     torch.set_default_dtype(dtype)
     assert torch.equal(model.generate(source, **request), expected)
+
+
+def _other_layers(model, change):
+    layers = model.model.decoder.layers
+    if change == "moved":
+        layers[0], layers[1] = layers[1], layers[0]
+    elif change == "copied in place":
+        layers[1] = copy.deepcopy(layers[0])
+    elif change == "used twice":
+        layers[1] = layers[0]
+    else:
+        layers.append(copy.deepcopy(layers[0]) if "copy" in change else layers[0])
+    if change != "a copy more, not configured":
+        model.config.decoder_layers = len(layers)
+
+
+@pytest.mark.parametrize("way", [{}, {"num_beams": 3}, {"cache_implementation": "static"}], ids=str)
+@pytest.mark.parametrize(
+    ("change", "ways"),
+    [("moved", 3), ("copied in place", 3), ("a copy more", 3), ("a copy more, not configured", 2), ("used twice", 0),
+     ("used once more", 0)],
+)  # fmt: skip
+def test_each_use_of_a_layer_has_its_own_place_in_the_cache(change, ways, way):
+    model = tiny_model(random=True)
+    _other_layers(model, change)
+    request = {"max_new_tokens": 8, "min_new_tokens": 8, **way}
+    expected = model.generate(IDS, **request | {"use_cache": False, "cache_implementation": None})
+    if ways == 3 or (ways == 2 and "cache_implementation" not in way):
+        assert torch.equal(model.generate(IDS, **request), expected)
+    else:
+        with pytest.raises(ValueError, match="layer"):
+            model.generate(IDS, **request)

@@ -214,6 +214,7 @@ def test_graphs_stay_while_values_of_weights_change(build, written):
         lambda: setattr(model.lm_head, "weight", torch.nn.Parameter(model.lm_head.weight.detach().clone())),
         lambda: setattr(model.config, "scale_embedding", True),
         lambda: setattr(square, "data", square.data.t()),
+        lambda: model.model.decoder.rotary_embedding.inv_freq.div_(4),
     )
     for change in changes:
         before = dispatch.graph_search(model)
@@ -239,6 +240,9 @@ def test_models_of_one_configuration_share_code(build, tmp_path, monkeypatch):
     assert key == key_of(model) == key_of(loaded)
     loaded.lm_head.weight = torch.nn.Parameter(loaded.lm_head.weight.detach().clone())
     assert key_of(model) != key_of(loaded)  # the tied table is one constant of the code
+    stretched = copy.deepcopy(model)
+    stretched.model.encoder.rotary_embedding.inv_freq.div_(4)  # which is a constant of the code, too
+    assert key_of(stretched) != key == key_of(model)
 
 
 def test_saved_settings_may_change_between_requests(build, source, written):

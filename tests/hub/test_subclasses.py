@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -12,10 +13,13 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, register_preset
 from weftformer.configuration import PRESETS
+from weftformer.conversion import SOURCES, export, upcycle
 from weftformer.modeling.attention import SelfAttention
 from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
+from weftformer.scripts.cli import main
 from weftformer.tokenization import train_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import ModelArguments, WeftTrainer, WeftTrainingArguments, average_checkpoints
+from weftformer.training.building import build_config
 
 from ..models import IDS, TARGET, TINY_CONFIG, randomized
 
@@ -99,6 +103,24 @@ def files(tmp_path, monkeypatch):
         return __import__(own)
 
     return write
+
+
+@pytest.mark.parametrize("source", ["{package}.common.blocks", "..common.blocks"])
+def test_code_in_other_folders_of_a_package_travels(source, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = f"package_{os.urandom(4).hex()}"
+    for folder, file, text in (("common", "blocks", GATES), ("models", "gated", MODEL)):
+        (tmp_path / package / folder).mkdir(parents=True)
+        text = text.replace("from {gates} import", f"from {source.format(package=package)} import")
+        (tmp_path / package / folder / f"{file}.py").write_text(text.format(name="Gated"))
+    kind = import_module(f"{package}.models.gated").GatedWeft
+    monkeypatch.setattr(kind, "_auto_class", None)
+    kind.register_for_auto_class("AutoModelForSeq2SeqLM")
+    model = randomized(kind(WeftConfig(**TINY_CONFIG)).eval())
+    model.save_pretrained(tmp_path / "saved")
+    assert kind.is_remote_code() and "is_remote_code" not in vars(model)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "saved", trust_remote_code=True).eval()
+    assert torch.equal(loaded(input_ids=IDS, labels=IDS).logits, model(input_ids=IDS, labels=IDS).logits)
 
 
 def auto_map(folder):
@@ -242,6 +264,86 @@ def test_one_class_attribute_reaches_every_layer():
     assert model.generate(IDS, max_new_tokens=4).shape[0] == len(IDS)
     with pytest.raises(ValueError, match="self_attention_class"):
         encoder.save_pretrained("never-written")
+
+
+@pytest.fixture
+def subclass(files, tmp_path, monkeypatch):
+    """Return a model of a subclass with a field and a layer of its own, saved in `run/checkpoint-1` with a tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    module = files(name="Doored")
+    module.DooredConfig.register_for_auto_class()
+    module.DooredOwnConfigWeft.register_for_auto_class("AutoModelForSeq2SeqLM")
+    tokenizer = train_tokenizer(["abc def"], vocab_size=300)
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    special |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer), "is_strong": False}
+    model = randomized(module.DooredOwnConfigWeft(module.DooredConfig(**TINY_CONFIG | special)).eval())
+    model.generation_config.max_length = 5
+    model.save_pretrained(tmp_path / "run" / "checkpoint-1")
+    tokenizer.save_pretrained(tmp_path / "run" / "checkpoint-1")
+    return model
+
+
+def test_functions_take_the_class_of_a_model(subclass):
+    sparse = upcycle(subclass, 4)
+    assert type(sparse) is type(subclass) and sparse.config.is_strong is False
+    inputs = {"input_ids": IDS, "decoder_input_ids": TARGET}
+    torch.testing.assert_close(sparse(**inputs).logits, subclass(**inputs).logits)
+    mean = average_checkpoints("run", trust_remote_code=True).eval()
+    torch.testing.assert_close(mean(**inputs).logits, subclass(**inputs).logits)
+    with pytest.raises(ValueError, match="--trust-remote-code"):
+        average_checkpoints("run")
+    for source in ("bart", "torch"):
+        with pytest.raises(ValueError, match="DooredOwnConfigWeft"):
+            export(subclass, SOURCES[source])
+
+
+@pytest.mark.parametrize(
+    "command", ["generate abc --model FOLDER", "upcycle FOLDER sparse --experts 2", "compile FOLDER",
+                "export FOLDER out --format ctranslate2", "evaluate pairs.csv --model FOLDER"]
+)  # fmt: skip
+def test_commands_run_the_code_of_a_folder_on_request_only(command, subclass, tmp_path, capsys):
+    (tmp_path / "pairs.csv").write_text("source,target\nabc,def\n")
+    words = command.replace("FOLDER", str(tmp_path / "run" / "checkpoint-1")).split()
+    assert main(words) == 1
+    assert "--trust-remote-code" in capsys.readouterr().err
+    code, error = main([*words, "--trust-remote-code"]), capsys.readouterr().err
+    # a compiled search and CTranslate2 do not know the code
+    assert code == (words[0] in ("compile", "export")), error
+    assert code == 0 or any(words in error for words in ("is not Weft's own", "other outputs")), error
+
+
+@pytest.mark.parametrize("name", ["decoder_layer_class", "cross_attention_class", "decoder_class"])
+def test_encoder_of_a_model_with_another_decoder_is_saved_as_an_encoder(name, tmp_path):
+    part = type("Other", (getattr(WeftForConditionalGeneration, name),), {})
+    model = type("Own", (WeftForConditionalGeneration,), {name: part})(WeftConfig(**TINY_CONFIG)).eval()
+    model.get_encoder().save_pretrained(tmp_path)
+    states = [encoder(IDS).last_hidden_state for encoder in (model.get_encoder(), AutoModel.from_pretrained(tmp_path))]
+    assert torch.equal(*states)
+    if name != "decoder_class":
+        with pytest.raises(ValueError, match=name):
+            model.get_decoder().save_pretrained(tmp_path)
+
+
+class WindowedConfig(WeftConfig):
+    model_type = "windowed-weft"
+    window: int = 4
+
+
+def test_preset_of_another_configuration_is_trained_with_it():
+    try:
+        register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
+        tokenizer = train_tokenizer(["a b"], vocab_size=270)
+        for config in (
+            WeftConfig.from_preset("windowed"),
+            build_config(ModelArguments(preset="windowed"), tokenizer),
+            build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer),
+        ):
+            assert type(config) is WindowedConfig and config.window in (3, 5) and config.d_model == 16
+        assert config.window == 5
+        with pytest.raises(ValueError, match="'windowed'"):
+            register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
+    finally:
+        PRESETS.pop("windowed", None)
 
 
 def test_registered_preset():

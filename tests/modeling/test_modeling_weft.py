@@ -266,3 +266,27 @@ def test_gradient_checkpointing_trains_a_given_cache(build, kind):
         model.gradient_checkpointing_enable({"use_reentrant": True})
         with pytest.raises(ValueError, match="use_reentrant"):
             run()
+
+
+@pytest.mark.parametrize("fields", [{}, SPARSE], ids=["dense", "sparse"])
+def test_a_batch_without_labels_has_no_loss_in_evaluation(build, fields):
+    model, labels = build(**fields), torch.full_like(LABELS, -100)
+    assert model.eval()(input_ids=IDS, labels=labels).loss.isnan()
+    loss = model.train()(input_ids=IDS, labels=labels, num_items_in_batch=7).loss
+    loss.backward()
+    assert loss.isfinite() and all(
+        weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters()
+    )
+
+
+def test_labels_padded_on_the_left_are_refused(build):
+    model = build()
+    labels = torch.tensor([[-100, -100, 4, 5], [6, 7, 8, 9]])
+    for call in (model.prepare_decoder_input_ids_from_labels, lambda labels: model(input_ids=IDS[:2], labels=labels)):
+        with pytest.raises(ValueError, match="right"):
+            call(labels)
+    inputs = {"decoder_input_ids": torch.tensor([[0, 0, 1, 4], [1, 6, 7, 8]])}
+    inputs["decoder_attention_mask"] = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    alone = model(input_ids=IDS[:1], attention_mask=IDS[:1].ne(0), labels=labels[:1, 2:])
+    both = model(input_ids=IDS[:2], attention_mask=IDS[:2].ne(0), labels=labels, **inputs)
+    torch.testing.assert_close(both.logits[0, 2:], alone.logits[0])
