@@ -72,12 +72,13 @@ def check_kwargs(
     passes. A transformers later than the tested ones may pass others. Then, and in code saved beside the weights, all
     unknown keywords are removed with a warning.
     """
-    unknown_names = kwargs.keys() - CALLER_KWARGS
-    for name in unknown_names - added_inputs() if unknown_names else ():
+    unknown_names = [name for name in kwargs if name not in CALLER_KWARGS]
+    inputs = added_inputs() if unknown_names else set[str]()
+    for name in [name for name in unknown_names if name not in inputs]:
         if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
             continue
-        known_names = CALLER_KWARGS | added_inputs() | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
+        known_names = CALLER_KWARGS | inputs | set(inspect.signature(forward).parameters) - {"self", "kwargs"}
         problem = f"{where} got an unexpected keyword `{name}`.{closest(name, known_names)}"
         if not (IS_EXPORTED or IS_LATER_RELEASE):
             raise ValueError(problem)

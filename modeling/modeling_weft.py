@@ -1162,7 +1162,7 @@ class WeftModel(WeftPreTrainedModel):
 
     def _kwargs_of_stacks(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the keywords of the encoder and of the decoder: added inputs go to the stack that names them."""
-        if kwargs.keys() <= CALLER_KWARGS:
+        if all(name in CALLER_KWARGS for name in kwargs):
             return kwargs, kwargs
         encoder_names, decoder_names = self.added_inputs_of_stacks()
         check_kwargs(kwargs, WeftModel.forward, "WeftModel.forward", lambda: encoder_names | decoder_names)
