@@ -91,6 +91,13 @@ def soon(condition, seconds=20.0):
         time.sleep(0.005)
 
 
+def reset_loggers() -> None:
+    """Undo what a server changes in this process: its handlers write to the standard error of one test."""
+    for name in ("uvicorn", "weftformer"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
 @contextmanager
 def running(task, api_key=None, allowed_hosts=("*",), **limits):
     """Run a real server with a `client`, a `batcher`, `later(json)`, which posts from another thread, and `stop()`."""
@@ -124,9 +131,7 @@ def running(task, api_key=None, allowed_hosts=("*",), **limits):
             waiting.join(60)
     stop()
     thread.join(60)
-    for name in ("uvicorn", "weftformer"):  # handlers write to the standard error of this test
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).setLevel(logging.NOTSET)
+    reset_loggers()
     assert not thread.is_alive()
 
 

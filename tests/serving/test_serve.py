@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from weftformer.scripts import cli, serve
 from weftformer.serving.connections import Server
 
-from .conftest import StubTask
+from .conftest import StubTask, reset_loggers
 
 
 @pytest.fixture
@@ -19,7 +19,8 @@ def servers(monkeypatch):
     """The servers that would run."""
     started: list[Server] = []
     monkeypatch.setattr(Server, "run", lambda self, sockets: started.append(self))
-    return started
+    yield started
+    reset_loggers()
 
 
 LOOPBACK = ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]")
