@@ -253,9 +253,8 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
     Raises:
         ValueError: the source has no key for a tensor, or the model is a subclass. The message names it.
     """
-    if type(model).__name__ not in (
-        kinds := ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
-    ):
+    kinds = ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
+    if type(model).__name__ not in kinds:
         raise ValueError(f"A {type(model).__name__} may compute other outputs than {source.title}: give a {kinds[0]}.")
     weights = {
         key: tensor

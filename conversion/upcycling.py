@@ -80,7 +80,7 @@ def upcycle(
     for name, block in sparse.named_modules():
         if hasattr(block, "experts") and hasattr(block, "router"):
             dense = model.get_submodule(name)
-            if not {"up_proj", "gate_proj", "down_proj"} <= {*vars(dense), *dict(dense.named_children())}:
+            if not all(hasattr(dense, projection) for projection in ("up_proj", "gate_proj", "down_proj")):
                 raise ValueError(f"{name} is a {type(dense).__name__}, which cannot be copied into experts.")
             _copy(dense, block)
     if model.can_generate():

@@ -40,7 +40,7 @@ def load(kind: Any, folder_or_hub_id: str | PathLike | None, **options: Any) -> 
     except BaseException as error:
         if isinstance(error, ValueError) and "trust_remote_code" in str(error):
             raise ValueError(
-                f"{folder_or_hub_id} has code of its own. Read it, and run it by --trust-remote-code (in Python "
+                f"{folder_or_hub_id} has code of its own. Read it, then pass --trust-remote-code (in Python "
                 f"trust_remote_code=True): {error}"
             ) from error
         readable = type(error) is ValueError or isinstance(error, OSError)

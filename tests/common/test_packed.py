@@ -67,6 +67,18 @@ def test_data_of_any_size_are_read(tmp_path, monkeypatch):
     assert len(lines_of(tmp_path / "a.txt.gz")) == 20_000
 
 
+@pytest.mark.parametrize("read", ANY[1:])
+def test_a_packed_table_may_have_any_name(tmp_path, read):
+    (tmp_path / "a.csv").write_bytes(gzip.compress(b"source,target\nC,O\nN,F\n"))
+    assert len(list(read(tmp_path / "a.csv"))) == 2
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"C\n" * 99)
+    with pytest.raises(ValueError, match=r"a\.zip is damaged"):
+        lines_of(tmp_path / "a.zip")
+
+
 def test_a_limit_that_is_no_number_is_refused(monkeypatch):
     monkeypatch.setenv(VARIABLE, "big")
     with pytest.raises(ValueError, match=f"{VARIABLE}=big is not allowed"):

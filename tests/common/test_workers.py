@@ -23,6 +23,11 @@ class Work:
         return [2 * number]
 
 
+class NeverBegins(Work):
+    def __setstate__(self, state):
+        os._exit(1)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_item_that_hangs_is_given_up_and_no_other(monkeypatch, count):
     monkeypatch.setattr(workers, "_BATCH", 4)
@@ -48,3 +53,17 @@ def test_a_killed_process_is_an_error(monkeypatch):
         raises = pytest.raises(ChildProcessError, match="a worker process was killed")
         with WorkerProcesses(Work(killed=(5,)), 2, seconds) as processes, raises:
             list(processes.map(Work.double, range(20)))
+
+
+def test_workers_that_end_before_more_items_come_are_an_error(monkeypatch):
+    monkeypatch.setattr(workers, "_BATCH", 4)
+
+    def items():
+        yield from range(12)
+        while processes._pool.active:
+            time.sleep(0.01)
+        yield from range(12, 40)
+
+    raises = pytest.raises(ChildProcessError, match="a worker process was killed")
+    with WorkerProcesses(NeverBegins(), 2) as processes, raises:
+        list(processes.map(Work.double, items()))

@@ -373,6 +373,11 @@ def test_a_molecule_that_would_react_is_no_reagent():
     assert judge(ester[0], [*ester[1], "NCc1ccccc1"]).state == "no precedent"
 
 
+def test_a_recorded_step_is_not_ranked_lower_for_a_molecule_that_is_left_out():
+    ether = "CCCCOCCc1ccccc1", ["CCCCBr", "OCCc1ccccc1", "CC(=O)O"]  # an acid within the alcohol would rank lower
+    assert [finding.effect for finding in judge(*ether).findings] == ["note"]
+
+
 def test_the_most_common_precedent_without_reagents_counts():
     amide = "CNC(=O)c1ccc(C)cc1", ["Cc1ccc(C(=O)O)cc1", "CN"]
     alone, beside = judge(*amide), judge(amide[0], [*amide[1], "CCN(CC)CC"])
