@@ -184,7 +184,7 @@ class Candidate:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Candidate:
-        """Read the result of `to_dict`. Files of earlier versions lack judgements, so their steps are judged now.
+        """Read the result of `to_dict`. Those of earlier versions have no steps: [`~ranking.complete`] judges them.
 
         Raises:
             ImportError: rdchiral is not installed.
