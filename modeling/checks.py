@@ -73,7 +73,9 @@ def check_kwargs(
     unknown keywords are removed with a warning.
     """
     unknown_names = [name for name in kwargs if name not in CALLER_KWARGS]
-    inputs = added_inputs() if unknown_names else set[str]()
+    if not unknown_names:
+        return
+    inputs = added_inputs()
     for name in [name for name in unknown_names if name not in inputs]:
         if torch.compiler.is_compiling() and (IS_EXPORTED or IS_LATER_RELEASE):  # a warning would break the graph
             del kwargs[name]
