@@ -7,8 +7,8 @@ uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz u
 paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to
 the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
 molecule that the excluded routes make, and takes a core about an hour. With `--positions`, the same files are counted
-for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that pair the
-starting material of one example of a patent with the product of another, in ten minutes.
+for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that no chemist
+would run (`doubtful.py`), in ten minutes.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
@@ -33,12 +33,10 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import write_json
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
-from weftformer.routes.chemistry.reactivity import vanished_group
 from weftformer.routes.files import read_canonical
 from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
 from weftformer.routes.judging.ranker import RANKER, Ranker
-from weftformer.routes.judging.templates import mapped_step
-from weftformer.routes.judging.transformation import Transformation
+from weftformer.routes.recipes.doubtful import is_doubtful
 from weftformer.routes.recipes.shipped_stock import with_zinc
 from weftformer.routes.recipes.shipped_stock import write as write_table
 from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
@@ -150,15 +148,15 @@ def molecules_of(files: Iterable[Path]) -> set[str]:
 
 
 def remove_doubtful(library: Path) -> tuple[int, int]:
-    """Remove the transformations without a name whose examples replace a group by hydrogen that no reaction removes
-    (`vanished_group`), from a library and its ranker. Return their number, and that of their reactions.
+    """Remove the transformations that no chemist would run (`is_doubtful`) from a library and its ranker. Return their
+    number, and that of their reactions.
 
     Args:
         library: the library. Its ranker is beside it.
     """
     rows, file = list(read_rows(library)), library.with_name(RANKER)
     ranker = Ranker.load(file, [row.smarts for _, row in rows])
-    remaining = [place for place, (_, row) in enumerate(rows) if row.name is not None or not _is_doubtful(row)]
+    remaining = [place for place, (_, row) in enumerate(rows) if not is_doubtful(row)]
     places = {place: number for number, place in enumerate(remaining)}
     classes = torch.tensor([number for number, place in enumerate(ranker.places) if place in places])
     tensors = {
@@ -171,16 +169,6 @@ def remove_doubtful(library: Path) -> tuple[int, int]:
     Ranker(tensors).save(file, [remaining_rows[place][1].smarts for place in tensors["places"].tolist()])
     num_reactions = sum(row.count for _, row in rows) - sum(row.count for _, row in remaining_rows)
     return len(rows) - len(remaining_rows), num_reactions
-
-
-def _is_doubtful(transformation: Transformation) -> bool:
-    """Return whether all examples of a transformation lose a group that no reaction removes."""
-    groups = []
-    for example in transformation.examples:
-        reactants, product = example.smiles.split(">>")
-        if (step := mapped_step(transformation.smarts, product, reactants)) is not None:
-            groups.append(vanished_group(step))
-    return bool(groups) and None not in groups
 
 
 def write_stock(files: Iterable[Path], out: Path) -> int:
