@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from rdkit import Chem
 
 from .matching import SearchTooLong, bounded_search
+from .molecules import KNOWN, structure
 
 # A double bond in a smaller ring has no mark, and its neighbours in the ring are cis.
 _SMALLEST_TRANS_RING = 8
@@ -35,6 +37,17 @@ class StereoComparison(NamedTuple):
     centres: str | None
     is_kept: bool
     is_anomeric: bool = False
+
+
+@lru_cache(KNOWN // 16)
+def is_chiral(smiles: str) -> bool:
+    """Return whether a canonical SMILES is that of one of two enantiomers."""
+    if "@" not in smiles:
+        return False
+    mirror: Any = Chem.Mol(structure(smiles))
+    for atom in mirror.GetAtoms():
+        atom.InvertChirality()
+    return Chem.MolToSmiles(mirror) != smiles
 
 
 def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoComparison:

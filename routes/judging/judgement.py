@@ -41,13 +41,13 @@ from ..chemistry.molecules import (
 from ..chemistry.reactivity import objections
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import StereoComparison, compare
+from ..chemistry.stereo import StereoComparison, compare, is_chiral
 from ..tree import Route
 from .findings import findings
 from .judged_step import STEREO_ALONE, JudgedStep, Support
 from .library import Library, Match
 from .library_files import shipped_library
-from .transformation import CLASSES, Transformation
+from .transformation import CLASSES, ReagentSet, Transformation
 from .two_at_once import two_at_once
 
 # Oxidants that recorded reactions have among their reactants, where others leave them out.
@@ -171,6 +171,11 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
     if recorded.is_anomeric:
         notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
     reagents = library.usual_reagents(transformation)
+    if is_chiral(product) and not any(map(is_chiral, reactants)):
+        reagents = _chiral_sets(reagents)
+        if not reagents:
+            reason = "no chiral reagent or catalyst is recorded, and all reactants are achiral"
+            notes.append(Finding(f"{reason}: expect a mixture of stereoisomers", "ranks lower"))
     return JudgedStep(
         *drawing.given,
         precedents=transformation.count,
@@ -181,6 +186,12 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
         reagents=reagents,
         usual_reagents=usual_in_words(reagents, *drawing.given),
     )
+
+
+def _chiral_sets(reagents: Sequence[ReagentSet]) -> tuple[ReagentSet, ...]:
+    """Return the sets of reagents with a chiral compound, after the number of all; nothing if there is none."""
+    sets = [compounds for compounds in reagents if any(map(is_chiral, compounds.smiles.split()))]
+    return (*reagents[:1], *sets) if sets else ()
 
 
 def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> JudgedStep:

@@ -22,6 +22,7 @@ from weftformer.routes.judging import (
     templates,
 )
 from weftformer.routes.judging.library import Library, difference
+from weftformer.routes.judging.transformation import ReagentSet
 from weftformer.routes.ranking import complete
 from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
 from weftformer.routes.training.extraction import Extraction, build, record_of
@@ -350,6 +351,37 @@ def test_an_activated_acyl_amino_acid_may_racemise(acid, warns):
     found = judge(acid[:-1] + "NCc1ccccc1", [acid, "NCc1ccccc1"])
     assert (found.state, found.name) == ("precedented", "amide coupling")
     assert any("may racemise" in one for one in found.remarks) == warns
+
+
+@pytest.mark.parametrize(
+    ("product", "reactant", "is_mixture"),
+    [
+        ("C[C@@H](O)c1ccccc1", "CC(=O)c1ccccc1", True),
+        ("CC(O)c1ccccc1", "CC(=O)c1ccccc1", False),
+        ("O[C@H]1CC[C@@H](O)CC1", "O=C1CC[C@@H](O)CC1", False),
+        ("C[C@]12CC[C@H]3c4ccc(O)cc4CC[C@@H]3[C@@H]1CC[C@@H]2O", "C[C@]12CC[C@H]3c4ccc(O)cc4CC[C@@H]3[C@@H]1CCC2=O", False),
+    ],
+    ids=["one enantiomer", "racemate", "meso", "a chiral ketone"],
+)  # fmt: skip
+def test_one_enantiomer_from_achiral_reactants_needs_a_chiral_reagent(product, reactant, is_mixture):
+    step = judge(product, [reactant])
+    assert step.is_misplaced == is_mixture == any("achiral" in remark for remark in step.remarks)
+    assert not (is_mixture and step.usual_reagents)
+
+
+def test_a_recorded_chiral_reagent_makes_one_enantiomer():
+    smarts = "[C:1]-[C@H;D3;+0:2](-[OH;D1;+0:3])-[c:4]>>[C:1]-[C;H0;D3;+0:2](=[O;H0;D1;+0:3])-[c:4]"
+    catalyst = "B1O[C@H](c2ccccc2)CN1"
+    sets = (ReagentSet("", 12), ReagentSet("[BH4-].[Na+]", 8), ReagentSet(catalyst, 4))
+    library = Library([("", Transformation(smarts, 12, reagents=sets))])
+    step = judge("C[C@@H](O)c1ccccc1", ["CC(=O)c1ccccc1"], library)
+    assert not step.remarks and [compounds.smiles for compounds in step.reagents] == ["", catalyst]
+
+
+def test_a_free_acid_also_hinders_a_coupling_with_a_deprotection():
+    acid = "CC(C)(C)OC(=O)N[C@@H](C)C(=O)O"
+    assert judge("C[C@H](N)C(=O)N1CCC[C@H]1C(=O)O", [acid, "O=C(O)[C@@H]1CCCN1"]).is_objected
+    assert judge("C[C@H](N)C(=O)NCc1ccccc1", [acid, "NCc1ccccc1"]).state == "precedented"
 
 
 @pytest.mark.parametrize(
