@@ -1,4 +1,4 @@
-"""The forms in which a compound is sold, by RDKit's standardizer: salts, charges and tautomers.
+"""The forms in which a compound is sold, by RDKit's standardizer: salts, charges, tautomers, and the rings of sugars.
 
 Molecules that differ in stereocentres, double-bond geometry or isotopes are different compounds.
 """
@@ -16,6 +16,7 @@ from .molecules import KNOWN, counter_ions, tautomer_enumerator
 
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
+OTHER_ANOMER = "another anomer, ring or open form"
 _SALTS = {
     "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",
     "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt",
@@ -27,6 +28,8 @@ _SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
 # Atoms that keep their identity with another proton. Sodium methoxide is not methanol, and butyllithium is not butane:
 # only conjugated anions, and those of sulfur, keep theirs.
 _EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
+# The carbon of a hemiacetal, its hydroxy group, and its oxygen atom in the ring.
+_HEMIACETAL = "[CX4;R;!$(C([O,S,N])([O,S,N])[O,S,N])]([OX2H])[OX2;R;!$(O[#6]=O);!$(O(C[OX2H])C[OX2H])]"
 # Carbons whose hydrogens move as easily as those of oxygen: between two carbonyl groups or the like.
 _WITHDRAWING = "$([#6,#16]=,#[#7,#8,#16])"
 _ACIDIC = f"[$([CX4;!H0]([{_WITHDRAWING}])[{_WITHDRAWING}])]"
@@ -38,7 +41,7 @@ def _standardizer() -> tuple[Any, ...]:
 
     return (
         rdMolStandardize.FragmentRemover(), rdMolStandardize.Uncharger(), Chem.MolFromSmarts(_EXCHANGES),
-        Chem.MolFromSmarts(_ACIDIC),
+        Chem.MolFromSmarts(_ACIDIC), Chem.MolFromSmarts(_HEMIACETAL),
     )  # fmt: skip
 
 
@@ -49,7 +52,7 @@ def _is_plain(smiles: str) -> bool:
 @lru_cache(KNOWN)
 def parent_form(smiles: str) -> str:
     """Return the canonical SMILES of a molecule without counterions and solvents, neutralised by protons where that
-    keeps its identity.
+    keeps its identity, and with the aldehydes and ketones of its cyclic hemiacetals, which open by themselves.
 
     Args:
         smiles: the canonical SMILES.
@@ -58,6 +61,27 @@ def parent_form(smiles: str) -> str:
         The SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in RDKit's list
         and in `counter_ions.smi`, is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
     """
+    return smiles if _is_plain(smiles) and not _may_open(smiles) else _opened(_neutral_form(smiles))
+
+
+def _may_open(smiles: str) -> bool:
+    """Return whether a molecule may be a cyclic hemiacetal. A quick test."""
+    return smiles.count("O") > 1 and any(mark.isdigit() for mark in smiles)
+
+
+def _opened(smiles: str) -> str:
+    """Return a molecule with its cyclic hemiacetals open."""
+    molecule: Any = Chem.RWMol(Chem.MolFromSmiles(smiles))
+    matches = molecule.GetSubstructMatches(_standardizer()[4])
+    for carbon, hydroxy, oxygen in matches:
+        if molecule.GetBondBetweenAtoms(carbon, oxygen):  # another ring may have opened there
+            molecule.RemoveBond(carbon, oxygen)
+            molecule.GetBondBetweenAtoms(carbon, hydroxy).SetBondType(Chem.BondType.DOUBLE)
+            molecule.GetAtomWithIdx(carbon).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+    return Chem.CanonSmiles(Chem.MolToSmiles(molecule)) if matches else smiles
+
+
+def _neutral_form(smiles: str) -> str:
     if _is_plain(smiles):
         return smiles
     remover, uncharger, exchanges, *_ = _standardizer()
@@ -87,8 +111,10 @@ def _counter_ion(smiles: str) -> str | None:
     return counter_ions().get(Chem.MolToSmiles(neutral, isomericSmiles=False))
 
 
-def salt_in_words(smiles: str, parent: str) -> str:
+def form_in_words(smiles: str, parent: str) -> str:
     """Return the name of a form of a parent, such as "HCl salt" or "salt with oxalic acid"."""
+    if _is_plain(smiles):
+        return OTHER_ANOMER
     others = {part for part in smiles.split(".") if parent_form(part) != parent}
     names = {_SALTS.get(part) or ((name := _counter_ion(part)) and f"salt with {name}") for part in others}
     return (names.pop() if len(names) == 1 and _is_plain(parent) else None) or OTHER_SALT

@@ -17,6 +17,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolDescriptors
 
 from ..tree import ATOM_MAP, SMILES_CHARACTERS, Route, joined_tokens
+from .bridges import without_superfluous_marks
 from .double_bonds import wrong_marks
 from .normal_form import is_unusual, normalised, without_dative_bonds
 
@@ -80,7 +81,7 @@ def parse(text: str) -> Chem.Mol:
     if extension:
         _apply_extension(molecule, smiles, extension)
     elif not is_unusual(smiles) and _BOND_MARKS.isdisjoint(smiles):
-        return molecule
+        return without_superfluous_marks(molecule) if smiles.count("@") > 1 else molecule
     if any(bond.GetBondType() not in _BONDS for bond in molecule.GetBonds()):
         reason = "it has a dative or an undefined bond"
         raise ValueError(f"{_quoted(smiles)}: {reason}. Write charges, and dots for the fragment bonds `~`.")

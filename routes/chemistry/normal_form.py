@@ -15,6 +15,8 @@ from typing import Any
 
 from rdkit import Chem, rdBase
 
+from .bridges import without_superfluous_marks
+
 _ALKALI = "Na|K|Rb|Cs"
 _METALS = (
     f"{_ALKALI}|Li|Be|Mg|Ca|Sr|Ba|Al|Ga|In|Tl|Sn|Pb|Bi|Sc|Ti|V|Cr|Mn|Fe|Co|Ni|Cu|Zn|Y|Zr|Nb|Mo|Tc|Ru|Rh|Pd|Ag|Cd|Hf|"
@@ -84,7 +86,8 @@ def normalised(molecule: Any) -> Any:
     normalizer, rules, patterns = _tools()
     with rdBase.BlockLogs():
         parts = _with_ions(_with_hydrides(_without_complexes(Chem.RWMol(molecule), patterns), patterns), patterns)
-        return Chem.MolFromSmiles(Chem.MolToSmiles(_bound(rules.normalize(normalizer.normalize(parts)), patterns)))
+        bound = _bound(rules.normalize(normalizer.normalize(parts)), patterns)
+        return without_superfluous_marks(Chem.MolFromSmiles(Chem.MolToSmiles(bound)))
 
 
 def _without_complexes(molecule: Any, patterns: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from rdkit import Chem
 
+from .bridges import with_bridgeheads
 from .matching import SearchTooLong, bounded_search
 from .molecules import KNOWN, structure
 
@@ -95,6 +96,7 @@ class _Side:
         # a copy, because RDKit appends to the notes on rings with each call, so that each takes longer than the last
         self.molecule: Any = Chem.Mol(molecule)
         stereo = list(Chem.FindPotentialStereo(self.molecule))
+        self.molecule, self.bridgeheads = with_bridgeheads(self.molecule)
         self.centres = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Atom_Tetrahedral}
         self.bonds = {info.centeredOn for info in stereo if info.type == Chem.StereoType.Bond_Double}
         self.anomeric, self.hemiacetals = (
@@ -151,7 +153,8 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
         if (old := before.places.get(number)) is None:
             continue
         new_hand, old_hand = after.handedness(place), before.handedness(old)
-        if new_hand is None and (old_hand is None or place not in after.centres):
+        is_fixed = place in after.bridgeheads or old in before.bridgeheads
+        if new_hand is None and (old_hand is None or place not in after.centres or is_fixed):
             continue
         has_other_neighbours = sorted(after.around(place)) != sorted(before.around(old))
         if (has_other_neighbours and old in before.anomeric) or (new_hand != old_hand and old in before.hemiacetals):
@@ -159,7 +162,7 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
         elif has_other_neighbours or new_hand is None:
             yield "changed"
         elif old_hand is None:
-            yield "defined" if old in before.centres else "changed"
+            yield "defined" if old in before.centres and not is_fixed else "changed"
         else:
             yield "kept" if new_hand == old_hand else "inverted"
 

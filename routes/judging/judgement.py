@@ -455,5 +455,5 @@ def _oddities(drawing: _Drawing, reactants: list[Molecule]) -> Iterator[Finding]
         with suppress(SearchTooLong):
             if structure(reactant.canonical).HasSubstructMatch(product, bounded_search(maxMatches=1)):
                 yield Finding(f"{reactant.canonical} contains the whole product")
-    if isotopes := lost_isotopes(drawing.product.canonical, [molecule.canonical for molecule in reactants]):
+    if isotopes := lost_isotopes(drawing.product.canonical, [molecule.canonical for molecule in drawing.reactants]):
         yield Finding(f"isotopes not in the product: {', '.join(isotopes)}")

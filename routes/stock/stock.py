@@ -22,7 +22,7 @@ from ...common.atomic import atomic_write
 from ...common.folders import cache_folder
 from ...common.progress import Progress
 from ...common.workers import WorkerProcesses
-from ..chemistry.forms import OTHER_SALT, OTHER_TAUTOMER, graph, parent_form, salt_in_words, tautomers
+from ..chemistry.forms import OTHER_ANOMER, OTHER_SALT, OTHER_TAUTOMER, form_in_words, graph, parent_form, tautomers
 from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse
 from ..shipped import STOCK, stock_file
 from ..tree import Route
@@ -37,7 +37,7 @@ _INCHIKEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
 # and what is not read of configurations.
 _Hashed = tuple[list[int], list[int], list[str], list[Any], int, list[str]]
 # Increase this number when the hashes or the cache are made in another way, so that older caches are not read.
-_CACHE_VERSION = 8
+_CACHE_VERSION = 9
 # What a cache has besides arrays.
 _FACTS = ("kind", "num_bad", "bad_lines", "num_salts", "num_flattened", "flattened")
 # The number of entries that a worker process gets at once.
@@ -232,7 +232,7 @@ class Stock:
         if price == price or any(about):
             yield hash64(name), price, ["", "", *about]
         if self.kind == "smiles" and (parent := parent_form(name)) != name:
-            yield hash64(f"parent {parent}"), price, [salt_in_words(name, parent), name, *about]
+            yield hash64(f"parent {parent}"), price, [form_in_words(name, parent), name, *about]
 
     @classmethod
     def _from_cache(cls, file: Path, stamp: str) -> Stock | None:
@@ -310,8 +310,9 @@ class Stock:
             return self._noted_offer(smiles, name)
         if self.is_strict:
             return None
-        parent = parent_form(name if self.kind == "smiles" else cast(str, name_of(smiles, "smiles")))
-        forms = [(parent, OTHER_SALT)]
+        canonical = name if self.kind == "smiles" else cast(str, name_of(smiles, "smiles"))
+        parent = parent_form(canonical)
+        forms = [(parent, OTHER_ANOMER if form_in_words(canonical, parent) == OTHER_ANOMER else OTHER_SALT)]
         if self.kind == "smiles":  # most tautomers have the same InChIKey
             if (note := self._notes.get(hash64(f"parent {parent}"))) is not None:
                 return _offer(smiles, note)

@@ -1,6 +1,7 @@
 """Reading molecules."""
 
 import pytest
+from rdkit import Chem
 
 from weftformer.routes import Stock
 from weftformer.routes.chemistry.molecules import (
@@ -126,3 +127,30 @@ def test_is_beyond_repair():
     assert is_beyond_repair("CC(C)(C)(C)C") and not is_beyond_repair("c1cccc1")
     assert read_molecule("c1cccc1") is None and read_molecule("c1cccc1=O") is not None
     assert not is_beyond_repair("CN(=O)=O") and read_molecule("CN(=O)=O") is not None
+
+
+@pytest.mark.parametrize(
+    ("marked", "bare"),
+    [
+        ("CN1[C@@H]2CC[C@H]1CC(=O)C2", "CN1C2CCC1CC(=O)C2"),
+        ("C1C[C@H]2CNC[C@@H]1O2", "C1CC2CNCC1O2"),
+        ("O=C1N[C@H]2CC[C@@H]1CC2", "O=C1NC2CCC1CC2"),
+        ("C[C@]12CC[C@H](CC1)O2", "CC12CCC(CC1)O2"),
+        ("Cl.C1C[C@H]2CC[C@@H](C1)N2", "Cl.C1CC2CCC(C1)N2"),
+    ],
+    ids=["tropinone", "an oxazabicyclooctane", "a lactam", "a quaternary bridgehead", "a salt"],
+)
+def test_marks_that_a_bridge_makes_superfluous_are_left_out(marked, bare):
+    assert canonical_smiles(marked) == canonical_smiles(bare)
+
+
+@pytest.mark.parametrize(
+    "smiles",
+    [
+        "CN1[C@@H]2CC[C@H]1C[C@H](O)C2", "O[C@H]1C[C@@H]2CC[C@H]1C2", "C1CC[C@H]2CCCC[C@H]2C1",
+        "CC1(C)[C@@H]2CC[C@@]1(C)C(=O)C2", "C1CC[C@@H]2O[C@@H]2C1",
+    ],
+    ids=["tropine", "norborneol", "decalin", "camphor", "an epoxide"],
+)  # fmt: skip
+def test_marks_that_tell_stereoisomers_apart_stay(smiles):
+    assert canonical_smiles(smiles) == Chem.CanonSmiles(smiles)

@@ -369,6 +369,21 @@ def test_one_enantiomer_from_achiral_reactants_needs_a_chiral_reagent(product, r
     assert not (is_mixture and step.usual_reagents)
 
 
+@pytest.mark.parametrize(
+    ("acid", "is_recorded"), [("N[C@H]1CC[C@@H](C(=O)O)CC1", True), ("N[C@H]1CC[C@H](C(=O)O)CC1", False)]
+)
+def test_a_bridge_closes_from_the_cis_compound(acid, is_recorded):
+    assert (judge("O=C1NC2CCC1CC2", [acid]).state == "precedented") == is_recorded
+
+
+@pytest.mark.parametrize(("product", "is_lost"), [("[2H]C(O)c1ccccc1", False), ("OCc1ccccc1", True)])
+def test_borodeuteride_supplies_deuterium(product, is_lost):
+    step = judge(product, ["O=Cc1ccccc1", "[Na+].[2H][B-]([2H])([2H])[2H]"])
+    assert (
+        step.state == "precedented" and bool(step.remarks) == any("2H" in remark for remark in step.remarks) == is_lost
+    )
+
+
 def test_a_recorded_chiral_reagent_makes_one_enantiomer():
     smarts = "[C:1]-[C@H;D3;+0:2](-[OH;D1;+0:3])-[c:4]>>[C:1]-[C;H0;D3;+0:2](=[O;H0;D1;+0:3])-[c:4]"
     catalyst = "B1O[C@H](c2ccccc2)CN1"

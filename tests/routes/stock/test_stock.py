@@ -15,7 +15,7 @@ import pytest
 from rdkit import Chem
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.chemistry.forms import OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.chemistry.forms import OTHER_ANOMER, OTHER_SALT, OTHER_TAUTOMER
 from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.commands.plan import described
 from weftformer.routes.drawing.picture import route_picture
@@ -166,6 +166,9 @@ FORMS = [
     ("C[Mg+]", "C[Mg]Br", OTHER_SALT),
     ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
     ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
+    ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1O[C@@H](O)[C@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
+    ("OC[C@H]1O[C@H](O)[C@H](O)[C@@H](O)[C@@H]1O", "O=C[C@H](O)[C@@H](O)[C@H](O)[C@H](O)CO", OTHER_ANOMER),
+    ("O=C(CO)[C@@H](O)[C@H](O)[C@H](O)CO", "OC[C@@]1(O)OC[C@@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
     ("CCN", "CCN.CCN.O=C(O)C(=O)O", "salt with oxalic acid"),
     ("CCN", "CCN.O=C(O)[C@H](O)[C@@H](O)C(=O)O", "salt with tartaric acid"),
@@ -182,6 +185,9 @@ DIFFERENT = [
     ("C[C@H]1CCCCC1=O", "CC1=C(O)CCCC1"),
     ("C/C(=N\\O)c1ccccc1", "CC(N=O)c1ccccc1"),
     ("CO", "C[O-].[Na+]"),  # a base
+    ("CO[C@H]1CCCCO1", "CO[C@@H]1CCCCO1"),  # glycosides stay as they are
+    ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@H]1O"),  # glucose, galactose
+    ("O=C1OC(O)C=C1", "O=CC=CC(=O)O"),
     ("[H-].[Na+]", "[Cl-].[Na+]"),
     ("CCN", "CCN.CCCCCCCCO"),  # a mixture
     ("O=C(O)C(=O)O", "CCN.O=C(O)C(=O)O"),
