@@ -121,7 +121,7 @@ def _rows(lines: Iterable[str], delimiter: str, width: int) -> Iterator[list[str
         # strict, because a quote that is not closed would swallow the lines after it
         for row in (reader := csv.reader(lines, delimiter=delimiter, strict=True)):
             for line in (line for cell in row if "\n" in cell for line in cell.split("\n")[1:]):
-                if line.count(delimiter) >= width - 1:
+                if line.count(delimiter) >= max(1, width - 1):
                     raise csv.Error(f"the line {line[:80]!r} is in a cell")
             number, cells = reader.line_num + 1, [cell.strip() for cell in row]
             if any(cells):

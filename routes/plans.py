@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..common.words import counted
-from .stock.offers import Offer, price_in_words, price_sum
+from .stock.offers import PER_GRAM, Offer, price_in_words, price_sum
 from .tree import Route
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ class Candidate:
             return None
         offers = [offer for offer in self.offers if offer.price is not None]
         number, total = len(set(self.route.leaves())), price_in_words(self.price, offers[0].unit)
-        return f"{total} for {len(offers)} of {number} starting materials, one listed pack of each"
+        amount = "one gram" if (offers[0].unit or "").endswith(PER_GRAM) else "one listed pack"
+        return f"{total} for {len(offers)} of {number} starting materials, {amount} of each"
 
     @property
     def num_predicted(self) -> int:

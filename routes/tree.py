@@ -29,7 +29,7 @@ SMILES_CHARACTERS = frozenset(string.ascii_letters + string.digits + "@+-[]()/\\
 # SMILES has no stereochemistry, and a SMILES beside a CXSMILES not its relative configurations.
 SMILES_COLUMNS = (
     "cxsmiles", "extended_smiles", "isomeric_smiles", "iso_smiles", "smiles", "canonical_smiles", "smiles_canonical",
-    "target_smiles", "target", "structure", "mol",
+    "target_smiles", "target", "structure", "mol", "molfile", "molblock",
     "inchi",
 )  # fmt: skip
 # The number of an atom in a reaction. It is no part of the molecule.

@@ -34,6 +34,17 @@ def read_sd_file(lines: Iterable[str]) -> tuple[Iterator[SDRecord] | None, Itera
     return map(_read, _records(whole)), whole
 
 
+def smiles_of_cell(text: str) -> str:
+    """Return the SMILES of a molfile in a cell of a table. Other texts, and molfiles that RDKit cannot read, stay as
+    they are.
+    """
+    lines = text.splitlines()
+    for place, line in enumerate(lines[:4]):
+        if line.rstrip().endswith(_COUNTS):  # blank lines at the beginning may be missing
+            return _read("\n".join([*[""] * (3 - place), *lines, ""])).smiles or text
+    return text
+
+
 def _records(lines: Iterable[str]) -> Iterator[str]:
     record: list[str] = []
     for line in itertools.chain(lines, ["$$$$"]):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
-from ..chemistry.sd_files import SDRecord, read_sd_file
+from ..chemistry.sd_files import SDRecord, read_sd_file, smiles_of_cell
 from ..plans import Plan
 from ..tree import SMILES_COLUMNS, smiles_and_name, with_whole_extension
 
@@ -136,7 +136,7 @@ def _of_table(table: Table, name: str, columns: Sequence[str], id_column: str | 
         raise ValueError(f"{name} has no column {missing!r}: it has {', '.join(table.header)}.")
     for number, row in enumerate(table.rows, 1):
         row = with_whole_extension(row, column)
-        yield Target((label is not None and row[label]) or str(number), row[column])
+        yield Target((label is not None and row[label]) or str(number), smiles_of_cell(row[column]))
 
 
 def _parquet(file: IO[bytes], name: str) -> Table:

@@ -13,12 +13,17 @@ CATALOGUES = ("zinc-instock", "zinc-instock-mini")
 
 # The vendor of a molecule of an included stock that ZINC20 has in stock.
 ZINC = "ZINC20 in stock"
+# The vendor of a labelled reagent of the included stock.
+LABELLED = "catalogues of labelled compounds"
 
 # What is known of a molecule: somebody sells it, or recorded reactions use it.
 Kind = Literal["sold", "common"]
 
 # The vendor of a molecule that the user has.
 OWN = "your own store"
+
+# The end of the unit of a price of one gram.
+PER_GRAM = "per g"
 
 
 @dataclass(frozen=True)

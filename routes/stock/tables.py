@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...common.tables import Table, find_column, named_errors, read_table, text_of
-from ..chemistry.sd_files import SDRecord, read_sd_file
+from ..chemistry.sd_files import SDRecord, read_sd_file, smiles_of_cell
 from ..tree import SMILES_COLUMNS, smiles_and_name, with_whole_extension
-from .offers import ZINC
+from .offers import PER_GRAM, ZINC
 
 _logger = logging.getLogger(__name__)
 
 # Names of columns, compared by `find_column`.
 _PRICES = ("price", "unit_price", "list_price")
+# A part of the names of other columns with prices, and of those with prices of one gram.
+_PRICE = re.compile("price|preis|prix|ppg")
+_PER_GRAM = re.compile(r"ppg|(?:/|per|pro)[ _]*g(?:ramm?)?(?![a-z])")
 _CURRENCIES = ("currency", "price_currency", "currency_code", "price_unit")
 _VENDORS = ("vendor", "vendor_name", "supplier", "supplier_name", "source", "company", "brand")
 _NUMBERS = (
@@ -37,33 +42,49 @@ def read_entries(path: Path, column: str | None) -> Iterator[Entry]:
     with path.open("rb") as file, named_errors(path):
         records, lines = read_sd_file(text_of(file, str(path)))
         table, lines = read_table(lines, columns) if records is None else (_table_of(records), iter(()))
+        if table is None and (first := next(lines, "")).startswith(("[\n", "[{", "{")):
+            table = _table_of_json(first + "".join(lines), path)
+        elif table is None:
+            lines = itertools.chain([first], lines)
         if table is None and column is not None:
             raise ValueError(f"{path} has no column {column!r}: its first line is {next(lines, '').strip()[:200]!r}.")
         if table is None:  # a list: the text after the SMILES is a name
             yield from ((smiles_and_name(line)[0], math.nan, *NO_FIELDS) for line in lines if line.strip())
             return
-        currency = _column_like(table, _CURRENCIES, "currency")
-        price = _column_like(table, _PRICES, "price", but=currency)
-        unit = "" if price is None else _unit(table.header[price].lower())
-        places = [table.column(columns), price, currency, table.column(_VENDORS), table.column(_NUMBERS)]
+        currency = table.column(_CURRENCIES)
+        if currency is None:
+            currency = next((place for place, name in enumerate(table.header) if "currency" in name.lower()), None)
+        prices = _price_columns(table, currency)
+        units = [_unit(table.header[place].lower()) for place in prices]
+        places = [table.column(columns), currency, table.column(_VENDORS), table.column(_NUMBERS)]
         is_counted = {"reactions", "zinc"} <= set(table.header)  # the columns of included stocks
         places += [table.header.index(name) if is_counted else None for name in ("reactions", "zinc")]
         is_warned = False
         for row in table.rows:
             row = with_whole_extension(row, places[0]) if places[0] is not None else row
-            entry, cost, code, vendor, number, reactions, zinc = (
-                "" if place is None else row[place] for place in places
-            )
+            entry, code, vendor, number, reactions, zinc = ("" if place is None else row[place] for place in places)
             kind = "common" if is_counted and not zinc else ""
-            amount = _price(cost)
-            if cost and amount != amount and not is_warned:
+            costs = [(_price(row[place]), unit) for place, unit in zip(prices, units, strict=True)]
+            wrong = [row[place] for place, (amount, _) in zip(prices, costs, strict=True) if math.isnan(amount)]
+            if any(wrong) and not is_warned:
                 _logger.warning(
                     "%s: %r is not a price, and is ignored like others of its kind: give a positive number, and the "
-                    "currency in a column 'currency'.", path, cost[:80],
+                    "currency in a column 'currency'.", path, next(filter(None, wrong))[:80],
                 )  # fmt: skip
                 is_warned = True
-            unit_of_row = "" if amount != amount else code or unit
-            yield entry, amount, unit_of_row, vendor or (ZINC if zinc else ""), number, kind, reactions
+            known = [cost for cost in costs if not math.isnan(cost[0])]
+            amount, unit = min(known, default=(math.nan, ""))
+            if code and known:
+                unit = f"{code} {PER_GRAM}" if unit.endswith(PER_GRAM) else code
+            yield (
+                smiles_of_cell(entry),
+                amount,
+                unit,
+                vendor or (ZINC if zinc == "1" else zinc),
+                number,
+                kind,
+                reactions,
+            )
 
 
 def _table_of(records: Iterator[SDRecord]) -> Table:
@@ -75,17 +96,37 @@ def _table_of(records: Iterator[SDRecord]) -> Table:
     return Table(["smiles", *names], rows)
 
 
-def _column_like(table: Table, names: Sequence[str], part: str, but: int | None = None) -> int | None:
-    """Return the index of the first of the names that a table has, or of the first name that contains a part."""
+def _table_of_json(text: str, path: Path) -> Table:
+    """Return the objects of a JSON text as a table with the fields of the first of them.
+
+    Raises:
+        ValueError: it is not a list of objects that begins with one that has a `smiles`.
+    """
+    try:
+        entries = json.loads(text)
+        names = list(entries[0])
+        rows = ([str(entry.get(name, "")) for name in names] for entry in entries)
+        if find_column(names, SMILES_COLUMNS) is not None:
+            return Table(names, rows)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        pass
+    raise ValueError(f"{path} is not a stock: it is JSON, but not a list of objects with a field 'smiles'.")
+
+
+def _price_columns(table: Table, but: int | None) -> list[int]:
+    """Return the indices of the columns with prices: one, or that of each vendor with prices of one gram."""
     header = ["" if index == but else name for index, name in enumerate(table.header)]
-    exact = find_column(header, names)
-    return next((i for i, name in enumerate(header) if part in name.lower()), None) if exact is None else exact
+    if (exact := find_column(header, _PRICES)) is not None:
+        return [exact]
+    places = [place for place, name in enumerate(header) if _PRICE.search(name.lower())]
+    return [place for place in places if place == places[0] or "ppg" in header[place].lower()]
 
 
 def _unit(header: str) -> str:
-    """Return the unit in a header such as `price_usd` or `Price (EUR)`."""
-    unit = header.partition("price")[2].strip(" ,:;()[]_0123456789")
-    return unit.upper() if len(unit) <= 3 else unit
+    """Return the unit in a header such as `price_usd`, `Price (EUR)` or `ppg`, the price of one gram."""
+    unit = _PER_GRAM.sub("", _PRICE.split(header, maxsplit=1)[-1]).strip(" ,:;()[]_0123456789")
+    unit = unit.upper() if len(unit) <= 3 else unit
+    return f"{unit} {PER_GRAM}".strip() if _PER_GRAM.search(header) else unit
 
 
 def _price(text: str) -> float:

@@ -6,6 +6,7 @@ import io
 import pytest
 from rdkit import Chem
 
+from weftformer.routes import Stock
 from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.files import targets
 from weftformer.routes.files.targets import Target, read_targets
@@ -131,3 +132,13 @@ def test_a_parquet_file_is_a_table(tmp_path):
     file.write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="is not a parquet file"):
         read_targets(file)
+
+
+@pytest.mark.parametrize("header", ["id,structure", "structure,id", "molfile"])
+def test_a_cell_with_a_molfile_is_read(tmp_path, header):
+    block = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")).replace("RDKit", "\u201cprogram\u201d")
+    cells = [f'"{block}"' if name != "id" else "ethanol" for name in header.split(",")]
+    (tmp_path / "targets.csv").write_text(f"{header}\n{','.join(cells)}\n", encoding="utf-8")
+    [target] = read_targets(tmp_path / "targets.csv")
+    assert (target.id, target.smiles) == ("ethanol" if "id" in header else "1", "CCO")
+    assert "CCO" in Stock.from_file(tmp_path / "targets.csv", progress=False, cache=False)
