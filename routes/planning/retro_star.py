@@ -87,11 +87,11 @@ class Solution:
     remaining: float = 0.0
 
     @property
-    def distance(self) -> tuple[bool, float, float]:
-        """The key that sorts unfinished routes: recorded ones first, then those with little left to make, then cheap
-        ones.
+    def distance(self) -> tuple[bool, float]:
+        """The key that sorts unfinished routes: recorded ones first, then those that cost little with what is left to
+        make. A longer search would else put a detour in place of a short route.
         """
-        return not self.is_recorded, self.remaining, self.cost
+        return not self.is_recorded, self.cost + self.remaining
 
 
 class RetroStarSearch:
@@ -233,9 +233,9 @@ class RetroStarSearch:
         if len(self._expanded) > 2 * self._most_states:
             self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=self._distance)
 
-    def _distance(self, state: _State) -> tuple[float, float]:
-        """Return the estimate for the molecules that a state has left to make, and its cost."""
-        return sum(map(self._estimate, state.open)), state.cost
+    def _distance(self, state: _State) -> float:
+        """Return the cost of a state with what is left to make. Its rank also has the delays of sources."""
+        return state.cost + sum(map(self._estimate, state.open))
 
 
 def _is_recorded(steps: Steps) -> bool:

@@ -126,11 +126,11 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
         "BB": [Proposal(("CCCC", "N"), 1.0, True), Proposal(("y", "N"), 0.1)],
         "CCCC": [Proposal(("z",), 0.1)],
     }
-    estimates = {"BB": 3.0, "CCCC": 2.0}  # the length of a SMILES says little of its size
+    estimates = {"BB": 4.0, "CCCC": 2.0}  # the length of a SMILES says little of its size
     search = RetroStarSearch("A", "N".__eq__, estimate=lambda smiles: estimates.get(smiles, 1.0))
     assert not run(search, steps)
     found = [(one.route.leaves(), one.is_recorded, one.remaining) for one in search.unfinished(4)]
-    assert found == [(["CCCC", "N"], True, 2), (["BB"], True, 3), (["x"], False, 1)]
+    assert found == [(["CCCC", "N"], True, 2), (["BB"], True, 4), (["x"], False, 1)]
 
 
 def test_ideas_leave_recorded_routes_of_the_same_last_reaction_their_places():
@@ -153,8 +153,22 @@ def test_a_longer_search_keeps_the_nearest_route():
     assert search.unfinished(1)[0].route.leaves() == ["BB", "N"]
 
 
+def test_a_detour_that_leaves_a_little_less_is_not_nearer():
+    steps = {
+        "A": [Proposal(("BBB",), 1.0, True)],
+        "BBB": [Proposal(("x",), 1.0, True)],
+        "x": [Proposal(("CC",), 1.0, True)],
+    }
+    search = RetroStarSearch("A", "never".__eq__, estimate=len, most_reactions=3)
+    assert not run(search, steps | {"CC": []})
+    assert search.unfinished(1)[0].route.leaves() == ["x"]
+    search = RetroStarSearch("A", "never".__eq__, estimate=lambda smiles: {"BBB": 3.0, "CC": 2.0}.get(smiles, 9.0))
+    assert not run(search, steps | {"CC": []})
+    assert search.unfinished(1)[0].route.leaves() == ["BBB"]
+
+
 def test_a_short_memory_keeps_the_nearest_route_and_not_the_cheapest():
-    steps = {"A": [Proposal(("BBBB",), 0.1, True), Proposal(("CC",), 5.0, True)], "CC": []}
+    steps = {"A": [Proposal(("BBBB",), 0.1, True), Proposal(("CC",), 1.0, True)], "CC": []}
     steps |= {"B" * size: [Proposal(("B" * (size + 1),), 0.1, True)] for size in range(4, 9)}
     search = RetroStarSearch("A", "never".__eq__, estimate=len, most_states=2)
     for _ in range(5):
