@@ -7,6 +7,7 @@ import { viewOf, watchViews } from "./view.js";
 const part = Object.fromEntries([...document.querySelectorAll("[id]")].map(element => [element.id, element]));
 const acts = Object.fromEntries([...document.querySelectorAll("[data-act]")].map(button => [button.dataset.act, button]));
 let opened = null;  // the number of the molecule whose reactions are shown
+let target = null;  // the molecule that the route makes
 let open = [];  // the molecules that are left to make or to buy
 let proposals = new Map();
 let again = () => {};
@@ -37,6 +38,7 @@ function draw(then = () => {}) {
   part.acts.hidden = part.tree.hidden = part.lists.hidden = !session.route;
   if (!nodeAt(opened)) close();
   if (!session.route) return;
+  if (target !== session.route.smiles) part.text.value = target = session.route.smiles;
   return run("draw", async signal => {
     part.tree.setAttribute("aria-busy", "true");
     const drawn = await (await ask("build", session, signal)).json();
@@ -147,7 +149,7 @@ function planRest() {
 function begin() {
   return run("begin", async signal => {
     const { smiles } = await (await ask("build", { text: part.text.value }, signal)).json();
-    edit(next => { next.route = { smiles }; });
+    if (smiles !== session.route?.smiles) edit(next => { next.route = { smiles }; });
     close();
     draw();
     show(0);

@@ -257,6 +257,10 @@ def test_the_address_holds_the_tree_and_two_tabs_do_not_meet(serve):
         other = server.context.new_page()
         other.goto(page.url)
         expect(molecule(other, AMINE)).to_be_visible()
+        expect(other.get_by_label("Target", exact=True)).to_have_value(AMIDE)
+        other.get_by_role("button", name="Begin").click()  # of the same target: the route stays
+        found(other)
+        expect(molecule(other, AMINE)).to_be_visible()
         molecule(other, AMINE).click()
         use(other, NITRILE)
         expect(other.locator("#sum")).to_contain_text("2 steps")
