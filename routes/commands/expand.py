@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--forward-model", metavar="MODEL",
         help="forward model trained on `routes prepare --forward`, or none (default: included)")  # fmt: skip
     add_options(parser, PlanSettings, "beams", "max_new_tokens", "on_salt", "have", "library")
-    add_options(parser, Constraints, "forbidden", "forbidden_substructures")
+    add_options(parser, Constraints, "forbidden", "forbidden_substructures", "kept_substructures")
 
 
 def main(args: argparse.Namespace) -> int:

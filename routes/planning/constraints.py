@@ -24,10 +24,18 @@ from transformers import LogitsProcessor
 
 from ..chemistry.faults import atoms_fault, molecule_fault
 from ..chemistry.matching import SearchTooLong, bounded_search
-from ..chemistry.molecules import KNOWN, Molecule, canonical_reaction, is_among, is_beyond_repair, read_molecule
+from ..chemistry.molecules import (
+    KNOWN,
+    Molecule,
+    canonical_reaction,
+    is_among,
+    is_beyond_repair,
+    read_molecule,
+    structure,
+)
 from ..stock.stock import Stock
 from .grammar import START, RouteGrammar, State, advance, depth_limits
-from .settings import NO_CONSTRAINTS, Constraints, substructure
+from .settings import NO_CONSTRAINTS, Constraints, might_contain, substructure
 
 # Added to the score of the end token when a text is given up. No text has a log-probability as low as this.
 GIVEN_UP = -1e6
@@ -77,39 +85,39 @@ class Text(NamedTuple):
 ENDED = Text(None)
 
 
-def contains(smiles: str, substructures: tuple[str, ...]) -> bool:
-    """Return whether a molecule contains one of these substructures.
-
-    Raises:
-        SearchTooLong: the search takes too long.
-    """
-    from rdkit import Chem
-
-    molecule, search = Chem.MolFromSmiles(smiles), bounded_search(maxMatches=1)
-    return any(molecule.HasSubstructMatch(substructure(smarts), search) for smarts in substructures)
-
-
-@lru_cache(KNOWN)
-def _might_contain(smiles: str, substructures: tuple[str, ...]) -> bool:
-    try:
-        return contains(smiles, substructures)
-    except SearchTooLong:
-        return True
-
-
 def broken_by_user(smiles: str, rules: Constraints) -> str | None:
     """Return the rule of the user that forbids a molecule other than the target, or None."""
     molecule = read_molecule(smiles) if rules.forbidden_molecules else None  # reading takes longer than all the rest
     if molecule is not None and is_among(molecule, filter(None, map(read_molecule, rules.forbidden_molecules))):
         return "forbidden"
-    if rules.forbidden_substructures and _might_contain(smiles, rules.forbidden_substructures):
+    if rules.forbidden_substructures and might_contain(smiles, rules.forbidden_substructures):
         return "forbidden_substructures"
     return None
 
 
 def is_forbidden(product: str, reactants: Iterable[str], rules: Constraints) -> bool:
-    """Return whether the user forbids a reaction."""
-    return bool(rules.forbidden_reactions) and canonical_reaction(reactants, product) in rules.forbidden_reactions
+    """Return whether the user forbids a reaction: the reaction itself, or the bond that it forms."""
+    reactants = list(reactants)
+    if rules.forbidden_reactions and canonical_reaction(reactants, product) in rules.forbidden_reactions:
+        return True
+    return any(
+        _count(product, bond) > sum(_count(part, bond) for part in reactants) for bond in rules.kept_substructures
+    )
+
+
+@lru_cache(KNOWN)
+def _count(smiles: str, smarts: str) -> int:
+    """Return how often a molecule has a substructure, 0 if it cannot be read or the search takes too long."""
+    molecule = read_molecule(smiles)
+    try:
+        matches = (
+            ()
+            if molecule is None
+            else structure(molecule.canonical).GetSubstructMatches(substructure(smarts), bounded_search())
+        )
+    except SearchTooLong:
+        return 0
+    return len(matches)
 
 
 @lru_cache(KNOWN)

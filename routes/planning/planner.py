@@ -13,7 +13,7 @@ from ...common.progress import Progress
 from ..family import load
 from ..plans import Candidate, Plan
 from ..shipped import MODEL, STOCK
-from ..stock.stock import Stock, with_own
+from ..stock.stock import Stock
 from ..tree import Route
 from .pool import PlanPool
 from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, expansion_request, make_requests, most_steps
@@ -115,7 +115,7 @@ class RoutePlanner:
         settings = replace(settings or PlanSettings(), **changes)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
-        stock = with_own(self.stock if stock is None else stock, settings.have)
+        stock = settings.stock_of(self.stock if stock is None else stock)
         requests = self.requests(
             targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
         )
@@ -187,7 +187,7 @@ class RoutePlanner:
                     raise
                 requests.append(PlanRequest(target, settings=settings, problem=str(error)))
         search = replace(settings, direct=False, ranking="log_probability")
-        stock = with_own(self.stock if stock is None else stock, settings.have)
+        stock = settings.stock_of(self.stock if stock is None else stock)
         pool = PlanPool(
             self.model, self.tokenizer, search.for_search, stock, batch_size, together=len(targets) > 1, finish=finish
         )

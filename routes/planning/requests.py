@@ -22,9 +22,8 @@ from ..chemistry.molecules import (
 from ..family import PRODUCT_LENGTH, encode_source, shown
 from ..plans import Candidate
 from ..tree import MAX_DEPTH
-from .constraints import contains
 from .model_search import Job, beginning, step_job
-from .settings import PlanSettings
+from .settings import PlanSettings, contains
 
 _logger = logging.get_logger(__name__)
 
@@ -202,10 +201,11 @@ def one_target(target: str, on_salt: str) -> tuple[str, tuple[str, ...]]:
 def _check_substructures(smiles: str, settings: PlanSettings) -> None:
     """Refuse substructures that take too long to search, as they are likely to do in precursors too."""
     try:
-        contains(smiles, settings.rules.forbidden_substructures)
+        rules = settings.rules
+        contains(smiles, (*rules.forbidden_substructures, *rules.kept_substructures, *rules.broken_substructures))
     except SearchTooLong as error:
         raise ValueError(
-            f"forbidden_substructures take too long to search in {shown(smiles)}: give fewer or smaller ones."
+            f"substructures take too long to search in {shown(smiles)}: give fewer or smaller ones."
         ) from error
 
 

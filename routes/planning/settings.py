@@ -46,6 +46,31 @@ def substructure(smarts: str) -> Any:
     return pattern
 
 
+def contains(smiles: str, substructures: tuple[str, ...]) -> bool:
+    """Return whether a molecule contains one of these substructures.
+
+    Raises:
+        SearchTooLong: the search takes too long.
+    """
+    from rdkit import Chem
+
+    from ..chemistry.matching import bounded_search
+
+    molecule, search = Chem.MolFromSmiles(smiles), bounded_search(maxMatches=1)
+    return any(molecule.HasSubstructMatch(substructure(smarts), search) for smarts in substructures)
+
+
+@lru_cache(1 << 13)
+def might_contain(smiles: str, substructures: tuple[str, ...]) -> bool:
+    """Return whether a molecule contains one of these substructures, or the search takes too long."""
+    from ..chemistry.matching import SearchTooLong
+
+    try:
+        return contains(smiles, substructures)
+    except SearchTooLong:
+        return True
+
+
 @dataclass(frozen=True)
 class Constraints:
     """Rules for the routes of a search. The first four apply by default; a user chooses the others.
@@ -61,6 +86,8 @@ class Constraints:
         forbidden: SMILES of molecules that must not occur, except as the target, and of reactions (`C.O>>CO`).
         forbidden_substructures: SMARTS that no molecule but the target may contain, each connected, without dots. A
             molecule in which the search for them takes too long counts as one that contains them.
+        kept_substructures: SMARTS of bonds that no step may form, so that starting materials bring them.
+        broken_substructures: SMARTS of bonds that no starting material may have, so that a step forms them.
 
     Raises:
         ValueError: RDKit cannot read a molecule or a substructure, or a substructure has several parts, separated by
@@ -80,6 +107,13 @@ class Constraints:
         (), "only routes without this connected substructure, except in the target (repeatable)",
         flag="--forbid-substructure", metavar="SMARTS",
     )  # fmt: skip
+    kept_substructures: tuple[str, ...] = option(
+        (), "a bond to keep: no step forms this connected substructure (repeatable)", flag="--keep", metavar="SMARTS"
+    )
+    broken_substructures: tuple[str, ...] = option(
+        (), "a bond to break: no starting material has this connected substructure (repeatable)",
+        flag="--break", metavar="SMARTS",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         # canonical, and hashable when lists were given
@@ -95,8 +129,9 @@ class Constraints:
             else:
                 forbidden.append(canonical_smiles(plain_smiles(smiles)))
         object.__setattr__(self, "forbidden", tuple(forbidden))
-        object.__setattr__(self, "forbidden_substructures", tuple(self.forbidden_substructures))
-        for smarts in self.forbidden_substructures:
+        for name in ("forbidden_substructures", "kept_substructures", "broken_substructures"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for smarts in (*self.forbidden_substructures, *self.kept_substructures, *self.broken_substructures):
             substructure(smarts)
 
     @cached_property
@@ -149,6 +184,8 @@ class PlanSettings:
             routes are also written without a stock, with a number of steps, a starting material, a required leaf,
             several SMILES of a target or another ranking, and if the model cannot write single steps.
         have: SMILES of molecules that count as in the stock, such as those in your own store.
+        max_price: the highest price of a starting material, in the unit of the stock. A molecule without a price may
+            be bought.
         evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
             transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
@@ -191,6 +228,7 @@ class PlanSettings:
     )
     direct: bool = option(False, "let the model write whole routes, like DirectMultiStep, without a search")
     have: tuple[str, ...] = option((), "a molecule that you have, besides the stock (repeatable)", metavar="SMILES")
+    max_price: float | None = option(None, "no starting material with a higher price in the stock", metavar="PRICE")
     evidence: str = option(
         "recorded", "steps of a solved route: recorded, or any",
         choices=EVIDENCE, metavar="KIND",
@@ -219,6 +257,8 @@ class PlanSettings:
         object.__setattr__(self, "have", tuple(have))
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise NotAllowed("time_limit", self.time_limit, "give a number of seconds above 0.")
+        if self.max_price is not None and not self.max_price >= 0:
+            raise NotAllowed("max_price", self.max_price, "give a number of at least 0.")
         if not self.grammar and not self.rules.is_empty:
             raise ValueError("Constraints need the grammar: do not switch it off, or leave out the constraints.")
 
@@ -264,8 +304,21 @@ class PlanSettings:
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct,
-            have=self.have, library=self.library,
+            have=self.have, library=self.library, max_price=self.max_price,
         )  # fmt: skip
+
+    def stock_of(self, stock: Any) -> Any:
+        """Return a `Stock` of what may be bought: a stock, or None, with the user's own molecules, and without those
+        that cost too much or have a bond to break.
+        """
+        from ..stock.stock import with_own
+
+        is_limited = stock is not None and (self.max_price is not None or self.rules.broken_substructures)
+        return with_own(stock, self.have, self._accepts if is_limited else None)
+
+    def _accepts(self, offer: Any) -> bool:
+        is_cheap = self.max_price is None or offer.price is None or offer.price <= self.max_price
+        return is_cheap and not might_contain(offer.smiles, self.rules.broken_substructures)
 
     def check_stock(self, stock: Any) -> None:
         """Check that there is a stock if the settings need one.

@@ -38,14 +38,23 @@ _MOST_WISHES = 100
 # The included model reads targets of up to 300 tokens. RDKit takes a second for the worst text of 2,000 characters.
 _MOST_SMILES = 600
 _EXPANDS = "Reactions that make a molecule, one on each line: those of the library and of the model in one list."
-_EXPANSION = ("beams", "max_new_tokens", "on_salt", "have", "forbidden", "forbidden_substructures")
+_EXPANSION = (
+    "beams",
+    "max_new_tokens",
+    "on_salt",
+    "have",
+    "forbidden",
+    "forbidden_substructures",
+    "kept_substructures",
+)
 _EXAMPLE = {"targets": "O=C(Nc1ccccc1)c1ccc(F)cc1", "max_routes": 3}
 _FORM = {
     "targets": "Target molecules (SMILES), one per line", "n_steps": "Steps", "beams": "Beams",
     "starting_material": "Starting material (SMILES)", "required_leaf": "Required starting material (SMILES)",
     "num_routes": "Number of routes", "time_limit": "Seconds per target",
-    "only_purchasable": "Only purchasable routes",
+    "only_purchasable": "Only purchasable routes", "max_price": "Highest price",
 }  # fmt: skip
+_OF_STOCK = ("only_purchasable", "max_price")
 
 
 class RouteTask:
@@ -129,7 +138,7 @@ class RouteTask:
         """
         numbers: Any = None if n_steps is None else [tuple(sorted(set(n_steps)))] * len(targets)
         settings = self._within_limits(settings)
-        stock = self.stock_with(settings.have)
+        stock = settings.stock_of(self.stock)
         requests = self.planner.requests(targets, settings, n_steps=numbers, stock=stock, **options)
         if budget is None or settings.time_limit is not None:
             return requests
@@ -177,7 +186,7 @@ class RouteTask:
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> PlanPool:
         """Return a pool of requests with these settings, for a [`Batcher`]."""
         finish = None if self.forward is None else self.forward.with_forward_ranks
-        return PlanPool(self.model, self.planner.tokenizer, key, self.stock_with(key.have), watch=watch, finish=finish)
+        return PlanPool(self.model, self.planner.tokenizer, key, key.stock_of(self.stock), watch=watch, finish=finish)
 
     def stock_with(self, have: Sequence[str]) -> Stock | None:
         """Return the stock with molecules that a user has, given as canonical SMILES."""
@@ -282,7 +291,7 @@ def _plan_endpoint(
         path="/plan", summary="Ranked synthesis routes to target molecules.",
         request=create_model("PlanRequest", __base__=Targets, **fields), check=check, respond=_plan_rows,
         model=PlanAnswer, respond_html=_plans_html, count_tokens=task.count_tokens,
-        form={name: label for name, label in _FORM.items() if task.stock is not None or name != "only_purchasable"},
+        form={name: label for name, label in _FORM.items() if task.stock is not None or name not in _OF_STOCK},
     )  # fmt: skip
 
 

@@ -22,7 +22,16 @@ from ...common.atomic import atomic_write
 from ...common.folders import cache_folder
 from ...common.progress import Progress
 from ...common.workers import WorkerProcesses
-from ..chemistry.forms import OTHER_ANOMER, OTHER_SALT, OTHER_TAUTOMER, form_in_words, graph, parent_form, tautomers
+from ..chemistry.forms import (
+    OTHER_ANOMER,
+    OTHER_SALT,
+    OTHER_TAUTOMER,
+    anion_of,
+    form_in_words,
+    graph,
+    parent_form,
+    tautomers,
+)
 from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse
 from ..shipped import STOCK, stock_file
 from ..tree import Route
@@ -97,6 +106,7 @@ class Stock:
     """
 
     own: frozenset[str] = frozenset()  # molecules of the user, besides those of the file
+    accepts: Callable[[Offer], bool] | None = None  # whether an offer is wanted
     path: Path | None = None  # the file, if the stock was read from one
     column: str | None = None  # the column of the molecules in it, if it was given
     num_bad = num_salts = num_flattened = 0
@@ -227,11 +237,13 @@ class Stock:
 
     def _noted(self, name: str, price: float, about: Sequence[str]) -> Iterator[tuple[int, float, list[str]]]:
         """Yield the notes of an entry: price, unit, vendor and number by its name and, for a salt, also by its
-        parent.
+        parent, or by its anion if it is its own.
         """
         if price == price or any(about):
             yield hash64(name), price, ["", "", *about]
-        if self.kind == "smiles" and (parent := parent_form(name)) != name:
+        parent = parent_form(name) if self.kind == "smiles" else name
+        parent = (anion_of(name) or name) if parent == name else parent
+        if parent != name:
             yield hash64(f"parent {parent}"), price, [form_in_words(name, parent), name, *about]
 
     @classmethod
@@ -298,9 +310,9 @@ class Stock:
 
         The molecule itself comes first, then its salts and charges, then other tautomers.
         """
-        if self.own and canonical_or_given(smiles) in self.own:
-            return Offer(smiles, vendor=OWN)
-        return _cached_offer(ref(self), smiles)
+        is_own = self.own and canonical_or_given(smiles) in self.own
+        offer = Offer(smiles, vendor=OWN) if is_own else _cached_offer(ref(self), smiles)
+        return offer if offer is None or self.accepts is None or self.accepts(offer) else None
 
     def _find_offer(self, smiles: str) -> Offer | None:
         name = name_of(smiles, self.kind)
@@ -398,12 +410,16 @@ class BloomStock(Stock):
         return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
 
 
-def with_own(stock: Stock | None, own: Collection[str]) -> Stock | None:
-    """Return a stock that also has the user's own molecules, canonical SMILES, or None if there is neither."""
-    if own:
+def with_own(
+    stock: Stock | None, own: Collection[str], accepts: Callable[[Offer], bool] | None = None
+) -> Stock | None:
+    """Return a stock that also has the user's own molecules, canonical SMILES, or None if there is neither. It has
+    only offers that `accepts` returns True for.
+    """
+    if own or accepts is not None:
         stock = Stock([]) if stock is None else stock
         mine = type(stock).__new__(type(stock))  # a copy, which shares the arrays or the filter
-        vars(mine).update(vars(stock), own=frozenset(own))
+        vars(mine).update(vars(stock), own=frozenset(own), accepts=accepts)
         return mine
     return stock
 

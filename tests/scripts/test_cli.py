@@ -15,7 +15,7 @@ from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
-LINES, COLUMNS = 67, 120
+LINES, COLUMNS = 70, 120
 
 
 @pytest.fixture

@@ -25,10 +25,11 @@ def test_every_setting_reaches_the_planner(planner, known, monkeypatch):
     monkeypatch.setattr(task, "requests", lambda **arguments: calls.append(arguments) or make(["CCO"], short))
     body = {
         "beams": 3, "num_augmentations": 4, "seed": 3, "ranking": "sqrt_length", "max_new_tokens": 9,
-        "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2,
+        "time_limit": 20, "on_salt": "strip", "direct": True, "num_routes": 3, "per_reaction": 2, "max_price": 5.0,
     }  # fmt: skip
     rules = {
         "only_purchasable": True, "required_leaf": "OC", "forbidden": ["OCC"], "forbidden_substructures": ["[N+]"],
+        "kept_substructures": ["cc"], "broken_substructures": ["CN"],
     }  # fmt: skip
     targets = {"targets": "CCO", "n_steps": 2, "starting_material": "CO"}
     assert task.rows(make(["CCO"], PlanSettings(beams=50), n_steps=[1, 2, 3])[0]) == 50  # one search at a time
@@ -55,7 +56,7 @@ def test_page_and_schema_show_the_fields_of_the_model(planner, known, monkeypatc
     assert "POST /plan" in page and ("stock</th><td>2 molecules<" in page) == has_stock
     form = re.findall(r'name="(\w+)"', page[page.index("<form") :])
     expected = ["targets", "n_steps", "beams", "required_leaf", "num_routes", "time_limit"]
-    assert form == expected + ["only_purchasable"] * has_stock
+    assert form == expected + ["only_purchasable", "max_price"] * has_stock
     kinds = (PlanSettings, Constraints)
     settings = {field.name for kind in kinds for field in dataclasses.fields(kind) if "help" in field.metadata}
     assert settings - {"enforce_limits", "library"} | {"allow", "n_steps"} <= set(fields) and not {
