@@ -13,6 +13,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
 
 from .molecules import KNOWN, counter_ions, tautomer_enumerator
+from .reagents import reagent_name
 
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
@@ -22,6 +23,7 @@ _SALTS = {
     "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt",
     "O": "hydrate",
 }  # fmt: skip
+_ALKALI = frozenset({"[Li+]", "[Na+]", "[K+]", "[Cs+]"})
 # Nitro groups have charges in every form.
 _NITRO = re.compile(r"\[N\+\]\(=O\)\[O-\]|O=\[N\+\]\(\[O-\]\)")
 _SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
@@ -61,7 +63,7 @@ def parent_form(smiles: str) -> str:
         The SMILES of the parent. A mixture of several molecules, besides the counterions and solvents in RDKit's list
         and in `counter_ions.smi`, is its own parent. So is a salt whose remaining ion has neither carbon nor nitrogen.
     """
-    return smiles if _is_plain(smiles) and not _may_open(smiles) else _opened(_neutral_form(smiles))
+    return smiles if _is_plain(smiles) and not _may_open(smiles) else _opened(neutral_form(smiles))
 
 
 def _may_open(smiles: str) -> bool:
@@ -74,14 +76,14 @@ def _opened(smiles: str) -> str:
     molecule: Any = Chem.RWMol(Chem.MolFromSmiles(smiles))
     matches = molecule.GetSubstructMatches(_standardizer()[4])
     for carbon, hydroxy, oxygen in matches:
-        if molecule.GetBondBetweenAtoms(carbon, oxygen):  # another ring may have opened there
-            molecule.RemoveBond(carbon, oxygen)
-            molecule.GetBondBetweenAtoms(carbon, hydroxy).SetBondType(Chem.BondType.DOUBLE)
-            molecule.GetAtomWithIdx(carbon).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
+        molecule.RemoveBond(carbon, oxygen)
+        molecule.GetBondBetweenAtoms(carbon, hydroxy).SetBondType(Chem.BondType.DOUBLE)
+        molecule.GetAtomWithIdx(carbon).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
     return Chem.CanonSmiles(Chem.MolToSmiles(molecule)) if matches else smiles
 
 
-def _neutral_form(smiles: str) -> str:
+def neutral_form(smiles: str) -> str:
+    """Return [`parent_form`], with cyclic hemiacetals as they are."""
     if _is_plain(smiles):
         return smiles
     remover, uncharger, exchanges, *_ = _standardizer()
@@ -111,10 +113,18 @@ def _counter_ion(smiles: str) -> str | None:
     return counter_ions().get(Chem.MolToSmiles(neutral, isomericSmiles=False))
 
 
+def anion_of(smiles: str) -> str | None:
+    """Return the anion of a simple salt of an alkali metal, such as `[I-]` of `[I-].[K+]`, or None."""
+    others = set(smiles.split(".")) - _ALKALI
+    return others.pop() if len(others) == 1 and "." in smiles else None
+
+
 def form_in_words(smiles: str, parent: str) -> str:
-    """Return the name of a form of a parent, such as "HCl salt" or "salt with oxalic acid"."""
+    """Return the name of a form of a parent, such as "HCl salt", "salt with oxalic acid" or "NaN3"."""
     if _is_plain(smiles):
         return OTHER_ANOMER
+    if not _is_plain(parent) and (common := reagent_name(smiles)) != smiles:
+        return common
     others = {part for part in smiles.split(".") if parent_form(part) != parent}
     names = {_SALTS.get(part) or ((name := _counter_ion(part)) and f"salt with {name}") for part in others}
     return (names.pop() if len(names) == 1 and _is_plain(parent) else None) or OTHER_SALT

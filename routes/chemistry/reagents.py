@@ -53,7 +53,7 @@ def compounds(agents: Iterable[str]) -> list[str]:
     charges = {part: _charge(part) for part in parts}
     cations, anions = ({part for part in parts if charges[part] * sign > 0} for sign in (1, -1))
     molecules, paired = parts - cations - anions, set[str]()
-    for salt, ions in _salts().items():
+    for salt, ions in named_salts().items():
         if ions <= parts and (ions & anions) - paired:
             molecules.add(salt)
             paired |= ions
@@ -177,8 +177,8 @@ def _table() -> dict[str, _Known]:
 
 
 @cache
-def _salts() -> dict[str, frozenset[str]]:
-    """Return the ions of the compounds with a name that are salts, those of most ions first."""
+def named_salts() -> dict[str, frozenset[str]]:
+    """Return the ions of the compounds with a common name that are salts, by SMILES, those of most ions first."""
     ions = {smiles: frozenset(smiles.split(".")) for smiles in _table()}
     salts = [smiles for smiles, parts in ions.items() if len(parts) > 1 and any(map(_charge, parts))]
     return {smiles: ions[smiles] for smiles in sorted(salts, key=lambda smiles: -len(ions[smiles]))}

@@ -7,7 +7,8 @@ present there.
 
 A molecule is kept if it is small for the number of reactions that use it. The thresholds below are from reading
 samples of 200 by eye, with the share of each size that the filter has. Of the last sample, 94% were taken for
-molecules that suppliers list. `listed.smi` has more of them. It takes a core ten minutes. Add `--sample 200` to print
+molecules that suppliers list. `listed.smi` has more of them, and labelled reagents. Ions are written as the salt on
+the label. It takes a core ten minutes. Add `--sample 200` to print
 molecules for another reading.
 """
 
@@ -28,10 +29,13 @@ import molbloom
 from rdkit import Chem
 
 from weftformer.common.atomic import atomic_write
-from weftformer.routes.chemistry.forms import parent_form
+from weftformer.routes.chemistry.forms import neutral_form
 from weftformer.routes.chemistry.groups import unstable_kind
+from weftformer.routes.chemistry.molecules import canonical_smiles
+from weftformer.routes.chemistry.reagents import named_salts
 from weftformer.routes.files import read_canonical
 from weftformer.routes.shipped import STOCK
+from weftformer.routes.stock.offers import LABELLED
 from weftformer.scripts.cli import run_script
 
 FILTER = "zinc-instock-mini"  # of molbloom
@@ -61,10 +65,20 @@ UNSTABLE = (
     "[OX2H][CX3;!$(C=O);!$(C-C=O)]=[CX3;!R;!$(C-C=O);!$(C-C#N)]",  # enols
     "[#3,#12,#30]-[#6].[OX2H,SX2H,NX3&H1,NX3&H2]",  # organometallics with an acidic group
     "[#6]-[#30;+,$([#30][Cl,Br,I])]",  # and zinc reagents with one group
+    "[#6][N+]#N",  # diazonium salts
+    "[CX3](=O)N=[N+]=[N-]",  # acyl azides
+    "FF",  # elemental fluorine
+    "[O-2]",
+    "[O-][O-]",
+    "[O-][CX4][O-]",  # orthoesters that were read as ions
 )
 # Organometallic reagents and alkoxides are listed if so many reactions use them.
 REACTIVE, LEAST_OF_REACTIVE = ("[#3,#11,#12,#19]-[#6]", "[O-][CX4]"), 5
 ISOTOPE = re.compile(r"\[\d")
+# The cation of a metal, without what it comes with.
+CATION = re.compile(r"\[[A-Z][a-z]?\+\d?\]")
+# The counter-ions of ions on labels.
+COUNTER_IONS = ("[K+]", "[Na+]", "[Li+]", "[Br-]", "[Cl-]", "[I-]", "F[B-](F)(F)F", "F[P-](F)(F)(F)(F)F")
 LISTED = Path(__file__).with_name("listed.smi")
 
 
@@ -89,8 +103,8 @@ def count(files: Iterable[Path]) -> tuple[Counter[str], Counter[str]]:
     }
     uses, makes = Counter[str](), Counter[str]()
     for product, reactants in reactions:
-        makes[parent_form(product)] += 1
-        uses.update({parent_form(reactant) for reactant in reactants})
+        makes[neutral_form(product)] += 1
+        uses.update({neutral_form(reactant) for reactant in reactants})
     return uses, makes
 
 
@@ -109,7 +123,7 @@ def size_of(molecule: Chem.Mol) -> int:
 def listed() -> frozenset[str]:
     """Return molecules that suppliers list, whatever the thresholds."""
     lines = LISTED.read_text(encoding="utf-8").splitlines()
-    return frozenset(parent_form(Chem.CanonSmiles(line.split()[0])) for line in lines if not line.startswith("#"))
+    return frozenset(neutral_form(Chem.CanonSmiles(line.split()[0])) for line in lines if not line.startswith("#"))
 
 
 def is_listed(entry: Entry, num_made: int) -> bool:
@@ -120,7 +134,9 @@ def is_listed(entry: Entry, num_made: int) -> bool:
         num_made: the number of reactions that make it.
     """
     if entry.smiles in listed():
-        return entry.reactions > 0 or entry.is_in_zinc
+        return bool(ISOTOPE.search(entry.smiles)) or entry.reactions > 0 or entry.is_in_zinc
+    if CATION.fullmatch(entry.smiles):
+        return False
     molecule = Chem.MolFromSmiles(entry.smiles)
     if "." in entry.smiles and any(atom.GetSymbol() == "C" for atom in molecule.GetAtoms()):
         return False  # a mixture, or a salt of two organic ions
@@ -139,7 +155,17 @@ def entries_of(files: Iterable[Path]) -> list[Entry]:
     """Return the molecules of the stock, sorted."""
     uses, makes = count(files)
     uses.update(dict.fromkeys(listed(), 0))  # they have an entry without a use too
-    return [entry for entry in with_zinc(uses) if is_listed(entry, makes[entry.smiles])]
+    entries = (entry for entry in with_zinc(uses) if is_listed(entry, makes[entry.smiles]))
+    return labels(entries)
+
+
+def labels(entries: Iterable[Entry]) -> list[Entry]:
+    """Return entries with the salts on their labels, sorted. Of several notations, that in most reactions counts."""
+    by_smiles = {
+        canonical_smiles(salt_of(entry.smiles)): entry
+        for entry in sorted(entries, key=lambda entry: (entry.reactions, entry.smiles))
+    }
+    return sorted(entry._replace(smiles=smiles) for smiles, entry in by_smiles.items())
 
 
 def with_zinc(uses: Mapping[str, int]) -> Iterator[Entry]:
@@ -148,12 +174,31 @@ def with_zinc(uses: Mapping[str, int]) -> Iterator[Entry]:
         yield Entry(smiles, reactions, molbloom.buy(smiles, catalog=FILTER))
 
 
+def salt_of(smiles: str) -> str:
+    """Return the salt that has an ion on its label: one with a common name if there is one. Return other molecules as
+    they are.
+    """
+    ion = Chem.MolFromSmiles(smiles)
+    charge = Chem.GetFormalCharge(ion)
+    if not charge or "." in smiles:
+        return smiles
+    for atom in ion.GetAtoms():
+        atom.SetIsotope(0)
+    plain = Chem.MolToSmiles(Chem.RemoveHs(ion))
+    partners = (salt.split(".") for salt in named_salts() if plain in salt.split("."))
+    named = (partner for salt in partners for partner in salt if partner in COUNTER_IONS and partner != plain)
+    partner = min(named, key=COUNTER_IONS.index, default="[Br-]" if charge > 0 else "[Na+]")
+    return Chem.CanonSmiles(".".join([smiles, *[partner] * abs(charge)]))
+
+
 def write(entries: Iterable[Entry], out: Path) -> None:
     """Write a gzipped table. The same molecules give the same file."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["smiles", "reactions", "zinc"])
-    table.writerows([smiles, reactions, "1" if is_in_zinc else ""] for smiles, reactions, is_in_zinc in entries)
+    for smiles, reactions, is_in_zinc in entries:
+        is_labelled = not is_in_zinc and ISOTOPE.search(smiles)
+        table.writerow([smiles, reactions, "1" if is_in_zinc else LABELLED if is_labelled else ""])
     with atomic_write(out) as temporary:
         temporary.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 

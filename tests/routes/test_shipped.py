@@ -4,11 +4,13 @@ import csv
 import gzip
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import weftformer
 from weftformer.routes import Route, RoutePlanner, Stock, write_routes
 from weftformer.routes.commands.tasks import PlanTask
 from weftformer.routes.evaluation.round_trip import ForwardModel
@@ -60,6 +62,9 @@ def test_what_comes_with_the_package():
     assert likely and not unlikely
     stock, benchmark = (Stock.from_file(name, progress=False) for name in (STOCK, "paroutes"))
     assert 10_000 < len(stock) < 60_000 and len(benchmark) == 7615 and stock.num_bad == benchmark.num_bad == 0
+    for page in ("README.md", "docs/routes.md", "docs/judging.md"):
+        if (file := Path(weftformer.__file__).parent / page).is_file():  # the wheel has no pages
+            assert f"{len(stock):,} molecules" in file.read_text(encoding="utf-8")
     phosgene, sold = stock.offer("ClC(Cl)=O"), stock.offer("CCO")
     assert phosgene.reactions > 100 and (sold.kind, sold.vendor) == ("sold", "ZINC20 in stock")
     common = stock.offer("CNC(=O)CCl")

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from weftformer.routes import Stock
+from weftformer.routes.stock.offers import LABELLED
 
 shipped_stock = pytest.importorskip("weftformer.routes.recipes.shipped_stock")
 Entry = shipped_stock.Entry
@@ -25,15 +26,34 @@ Entry = shipped_stock.Entry
         (Entry("CC(O)Cl", 3, False), 0, False),
         (Entry("OCC[CH2][Mg][Br]", 9, False), 0, False),
         (Entry("C[CH2][Mg][Br]", 106, False), 1, True),
-        (Entry("[2H]C([2H])([2H])I", 2, True), 0, False),
+        (Entry("[2H]C([2H])([2H])I", 0, False), 0, True),  # listed
+        (Entry("[2H]c1ccc(Br)cc1", 2, True), 0, False),
+        (Entry("FF", 40, True), 0, False),
+        (Entry("N#[N+]c1ccccc1", 40, True), 0, False),
+        (Entry("[N-]=[N+]=NC(=O)c1ccccc1", 40, True), 0, False),
     ],
 )
 def test_what_suppliers_list_is_kept(entry, num_made, is_kept):
     assert shipped_stock.is_listed(entry, num_made) == is_kept
 
 
+@pytest.mark.parametrize(
+    ("ion", "salt"),
+    [
+        ("[N-]=[N+]=[N-]", "[N-]=[N+]=[N-].[Na+]"),
+        ("[I-]", "[I-].[K+]"),
+        ("[Br-]", "[Br-].[K+]"),
+        ("C[CH2][Mg+]", "C[CH2][Mg+].[Br-]"),
+        ("CCN", "CCN"),
+    ],
+)
+def test_an_ion_has_the_salt_on_its_label(ion, salt):
+    assert shipped_stock.salt_of(ion) == salt
+
+
 def test_the_table_is_a_stock(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shipped_stock.molbloom, "buy", lambda smiles, catalog: smiles == "CCN")
+    monkeypatch.setattr(shipped_stock, "listed", lambda: frozenset(["[2H]O[2H]"]))
     acids, amines = ("CC(=O)O", "CC(=O)[O-].[Na+]"), ("CCN", "CCN.Cl")
     rows = [("CCNC(C)=O", [acid, amine]) for acid in acids for amine in amines]
     rows += [("CCN", ["CC#N"])] * 2
@@ -41,9 +61,12 @@ def test_the_table_is_a_stock(tmp_path, monkeypatch, capsys):
     (tmp_path / "reactions.jsonl").write_text("\n".join(lines))
     out = tmp_path / "stock.csv.gz"
     shipped_stock.main([str(tmp_path / "reactions.jsonl"), "--out", str(out), "--sample", "1"])
-    assert gzip.decompress(out.read_bytes()).decode() == "smiles,reactions,zinc\nCC(=O)O,4,\nCCN,4,1\n"
-    assert capsys.readouterr().out.endswith(f"2 molecules are in {out}, 1 in ZINC20.\n")
+    assert gzip.decompress(out.read_bytes()).decode() == (
+        f"smiles,reactions,zinc\nCC(=O)O,4,\nCCN,4,1\n[2H]O[2H],0,{LABELLED}\n"
+    )
+    assert capsys.readouterr().out.endswith(f"3 molecules are in {out}, 1 in ZINC20.\n")
     stock = Stock.from_file(out, progress=False)
+    assert stock.offer("[2H]O[2H]").description == LABELLED
     assert [(offer.kind, offer.reactions) for offer in map(stock.offer, ("CC(=O)O", "CCN"))] == [
         ("common", 4),
         ("sold", 4),

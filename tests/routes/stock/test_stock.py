@@ -163,7 +163,9 @@ FORMS = [
     ("NCC(=O)O", "[NH3+]CC(=O)[O-]", OTHER_SALT),
     ("N#CCc1ccncc1", "Cl.N#CCc1ccncc1.O", OTHER_SALT),
     ("Oc1ccccn1", "O=c1cccc[nH]1", OTHER_TAUTOMER),
-    ("C[Mg+]", "C[Mg]Br", OTHER_SALT),
+    ("C[Mg+]", "C[Mg]Br", "MeMgBr"),
+    ("[I-]", "[K]I", "KI"),
+    ("[N-]=[N+]=[N-]", "[Na+].[N-]=[N+]=[N-]", "NaN3"),
     ("CC(=O)CC(C)=O", "CC(=O)C=C(C)O", OTHER_TAUTOMER),
     ("O=C1CC=NN1", "Oc1cc[nH]n1", OTHER_TAUTOMER),
     ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1O[C@@H](O)[C@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
@@ -189,6 +191,9 @@ DIFFERENT = [
     ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@H]1O"),  # glucose, galactose
     ("O=C1OC(O)C=C1", "O=CC=CC(=O)O"),
     ("[H-].[Na+]", "[Cl-].[Na+]"),
+    ("[Na+].[I-]", "[K+].[I-]"),
+    ("[Na+]", "[Cl-].[Na+]"),
+    ("[Cl-]", "[Cl-].[Cl-].[Zn+2]"),
     ("CCN", "CCN.CCCCCCCCO"),  # a mixture
     ("O=C(O)C(=O)O", "CCN.O=C(O)C(=O)O"),
     ("C1CCC(NC2CCCCC2)CC1", "CCCC(=O)O.C1CCC(NC2CCCCC2)CC1"),
@@ -244,6 +249,14 @@ def test_prices_vendors_and_numbers_are_kept(tmp_path):
     assert one.missing == ("CCCC",) and one.price == 1258.0 and len(one.offers) == 3
     assert one.price_in_words == "1,258.00 EUR for 2 of 5 starting materials, one listed pack of each"
     assert Candidate.from_dict(one.to_dict()) == one and one.to_dict()["offers"][1]["form"] == "HCl salt"
+
+
+def test_prices_of_grams_are_told_from_those_of_packs(tmp_path):
+    (tmp_path / "list.csv").write_text("smiles,ppg\nCCO,12.5\nCCN,2.5\n")
+    (plan,) = rank(
+        "CC", [Candidate("", 0.0, None, Route("CC", (Route("CCO"), Route("CCN"))))], read(tmp_path / "list.csv")
+    ).candidates
+    assert plan.price_in_words == "15.00 per g for 2 of 2 starting materials, one gram of each"
 
 
 def test_common_molecules_rank_behind_sold_ones(tmp_path):
@@ -356,6 +369,13 @@ def test_a_price_is_a_number(tmp_path, caplog, text):
         ("smiles,Currency,Pricing note,Price\nCCO,EUR,7,10", "EUR"),
         ("smiles,price_currency,list_price\nCCO,EUR,10", "EUR"),
         ("smiles,price_usd,currency\nCCO,10,", "USD"),
+        ("smiles;Preis (EUR);Lieferant\nCCO;10.00;", "EUR"),
+        ("smiles,ppg\nCCO,10", "per g"),
+        ("smiles,EM_ppg,SA_ppg\nCCO,,10\nCCN,1,\nCCC,1,2", "per g"),
+        ("smiles,SA_ppg,EM_ppg\nCCO,12,10", "per g"),
+        ("smiles,price_per_gram,currency\nCCO,10,USD", "USD per g"),
+        ("smiles,Price (EUR/g)\nCCO,10", "EUR per g"),
+        ('[{"smiles": "CCO", "ppg": 10, "note": null}]', "per g"),
     ],
 )
 def test_prices_have_the_currency_of_their_row(tmp_path, table, unit):
@@ -367,7 +387,8 @@ def test_prices_have_the_currency_of_their_row(tmp_path, table, unit):
     ("content", "words"),
     [
         (b"", "file is empty"),
-        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "file is not a stock"),
+        (b'{"a": 1,\n"b": [2, 3],\n"c": "hello"}\n', "file is not a stock: it is JSON"),
+        (b'[{"name": "ethanol"}]', "file is not a stock: it is JSON"),
         (b"\x89PNG\xff\xfe\x00", "file"),
         (gzip.compress(b"C" * 99, mtime=0)[:-9], "file is damaged"),
         *((b"smiles,name\nCCO,a\n" + rows, "a quote not closed.*line 3")
