@@ -48,7 +48,7 @@ def test_a_search_without_end_counts_as_a_match():
 
 def test_a_substructure_that_takes_too_long_is_refused_with_the_target(planner):
     settings = PlanSettings(constraints=Constraints(forbidden_substructures=(RING,)))
-    with pytest.raises(ValueError, match="forbidden_substructures take too long"):
+    with pytest.raises(ValueError, match="substructures take too long"):
         planner.requests([CAGE], settings)
     [request] = planner.requests(["CCO"], settings)
     assert request.problem is None
