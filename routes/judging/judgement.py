@@ -52,13 +52,15 @@ from .two_at_once import two_at_once
 
 # Oxidants that recorded reactions have among their reactants, where others leave them out.
 _OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
+_WATER = "O"
 _CENTRE = re.compile("@+")
 # The characters of SMILES with stereochemistry.
 _LABELS = frozenset("@/\\")
 # The number of recorded reactions from which the same change with other neighbours is evidence.
 _LEAST_RELATED = 2
-# The number of different molecules in a step beyond which reagents among them are not looked for.
-_MOST_PARTS = 10
+# The number of different molecules in a step beyond which reagents among them are not looked for, and that beyond
+# which no further equivalent of them is.
+_MOST_PARTS, _MOST_REPEATED = 10, 3
 # The number of searches whose transformations, with their molecules, are cached: a step is searched when it is
 # proposed, and again when it is judged.
 _SEARCHES = 1 << 9
@@ -76,9 +78,10 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 @lru_cache(KNOWN)
-def is_recorded(product: str, reactants: tuple[str, ...], library: Library) -> bool:
-    """Return whether [`judge`] finds a step recorded. This takes a part of its time."""
-    return _search(product, reactants, library).recorded is not None
+def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> bool:
+    """Return whether [`judge`] finds a step recorded, or in textbooks. This takes a part of its time."""
+    search = _search(product, reactants, library)
+    return (search.recorded or search.textbook) is not None
 
 
 def judge_route(
@@ -112,6 +115,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judged
     drawing = _Drawing(product, reactants)
     if search.recorded is not None:
         return _judge_recorded(drawing, search.recorded, library)
+    if search.textbook is not None and library.textbook is not None:
+        return _judge_recorded(drawing, search.textbook, library.textbook)
     return _judge_unrecorded(drawing, search, library)
 
 
@@ -156,7 +161,7 @@ class _Drawing:
 
 
 def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) -> JudgedStep:
-    """Return the judgement of a step whose transformation is recorded."""
+    """Return the judgement of a step whose transformation is recorded, or that of a textbook reaction."""
     transformation = recorded.match.transformation
     idle = drawing.idle({parent_form(canonical_smiles(part)) for part in recorded.reactants}, parent_form)
     product, reactants = drawing.product.canonical, recorded.reactants
@@ -166,18 +171,21 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
         *(Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle),
         *recorded.objections,
         *findings(recorded.match, product, joined(reactants), library),
-        *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle]),
+        *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle], recorded.reactants),
     ]
+    if _WATER in set(recorded.reactants).difference(drawing.parts):
+        notes.append(Finding(f"reagent not drawn: {OXIDANT}"))
     if recorded.is_anomeric:
         notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
     reagents = library.usual_reagents(transformation)
     return JudgedStep(
         *drawing.given,
-        precedents=transformation.count,
+        precedents=0 if transformation.textbook else transformation.count,
         examples=transformation.examples,
         reaction_class=CLASSES.get(transformation.reaction_class or 0),
-        name=drawing.name or transformation.name,
+        name=transformation.textbook or drawing.name or transformation.name,
         findings=tuple(notes),
+        support="textbook" if transformation.textbook else None,
         reagents=reagents,
         usual_reagents=usual_in_words(reagents, *drawing.given),
     )
@@ -205,7 +213,7 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
             # the count of atoms already says that heteroatoms are there
             pieces = [piece for piece in origins.pieces if num_carbons(piece)]
             notes += [Finding(f"no reactant supplies {piece} of the product") for piece in pieces]
-    notes += _oddities(drawing, drawing.reactants)
+    notes += _oddities(drawing, drawing.reactants, drawing.parts)
     return JudgedStep(*drawing.given, name=drawing.name, findings=tuple(notes), support=support)
 
 
@@ -296,6 +304,8 @@ class _Search:
         otherwise: a transformation that is recorded with other stereochemistry.
         refusals: why recorded transformations are no evidence.
         wrong_centre: how a stereocentre changes whose bonds stay.
+        textbook: a textbook reaction with the transformation of the step, if nothing recorded has it or speaks
+            against it.
     """
 
     fault: Finding | None = None
@@ -303,14 +313,28 @@ class _Search:
     otherwise: Transformation | None = None
     refusals: list[Finding] = field(default_factory=list)
     wrong_centre: str | None = None
+    textbook: _Recorded | None = None
 
 
 @lru_cache(_SEARCHES)
 def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Search:
-    """Search a possible step as drawn, and if that finds nothing with the parents of salts."""
+    """Search a possible step as drawn, and if that finds nothing with a further equivalent of a reactant."""
     if (fault := step_fault(product, reactants)) is not None:
         return _Search(fault)
     parts = with_equivalents(product, reactants)
+    search = _search_with_parents(product, parts, library)
+    for part in sorted(set(parts)) if len(set(parts)) <= _MOST_REPEATED else ():
+        if search.recorded is None and not search.refusals:
+            search.recorded = _search_with_parents(product, [*parts, part], library).recorded
+    if library.textbook is not None and search.recorded is None and not search.refusals:
+        search.textbook = _search(product, reactants, library.textbook).recorded
+        if search.textbook is None and atoms_left(product, parts) == REAGENTS[OXIDANT]:
+            search.textbook = _search(product, (*reactants, _WATER), library.textbook).recorded
+    return search
+
+
+def _search_with_parents(product: str, parts: list[str], library: Library) -> _Search:
+    """Search a step as drawn, and if that finds nothing with the parents of salts."""
     search = _search_as_drawn(product, parts, library)
     if search.recorded is None:
         texts = [canonical_smiles(smiles) for smiles in (product, *parts)]
@@ -428,15 +452,16 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
                 yield reactants, [part for part in parts if part not in combination]
 
 
-def _oddities(drawing: _Drawing, reactants: list[Molecule]) -> Iterator[Finding]:
+def _oddities(drawing: _Drawing, reactants: list[Molecule], parts: Sequence[str]) -> Iterator[Finding]:
     """Yield notes on how the reactants are drawn.
 
     Args:
         drawing: the step.
         reactants: those that supply atoms.
+        parts: SMILES of the reactants, as often as they are needed.
     """
     yield from map(Finding, filter(None, map(lost_configuration, [drawing.given[0], *drawing.given[1]])))
-    for smiles, count in sorted(Counter(canonical_smiles(part) for part in drawing.parts).items()):
+    for smiles, count in sorted(Counter(canonical_smiles(part) for part in parts).items()):
         if count > 1:
             yield Finding(f"{smiles} is used {count} times")
     product = structure(drawing.product.canonical)

@@ -19,7 +19,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-EVIDENCE = ("recorded", "any")
+EVIDENCE = ("textbook", "recorded", "any")
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
@@ -149,8 +149,9 @@ class PlanSettings:
             routes are also written without a stock, with a number of steps, a starting material, a required leaf,
             several SMILES of a target or another ranking, and if the model cannot write single steps.
         have: SMILES of molecules that count as in the stock, such as those in your own store.
-        evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
-            transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
+        evidence: what each step of a route needs to solve a target: "textbook", a recorded reaction with the same
+            transformation or a named one of textbooks; "recorded", a recorded one, so that textbooks are left out; or
+            "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the
             stock, all of whole routes).
@@ -192,7 +193,7 @@ class PlanSettings:
     direct: bool = option(False, "let the model write whole routes, like DirectMultiStep, without a search")
     have: tuple[str, ...] = option((), "a molecule that you have, besides the stock (repeatable)", metavar="SMILES")
     evidence: str = option(
-        "recorded", "steps of a solved route: recorded, or any",
+        "textbook", "steps of a solved route: textbook (or recorded), recorded, or any",
         choices=EVIDENCE, metavar="KIND",
     )  # fmt: skip
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
@@ -252,10 +253,11 @@ class PlanSettings:
 
     @property
     def transformations(self) -> Any:
-        """The `Library` of recorded transformations: with those of the user, or the included one."""
+        """The `Library` of transformations: with those of the user, or the included one."""
         from ..judging import shipped_library
 
-        return shipped_library() if self.library is None else self.library
+        library: Any = shipped_library() if self.library is None else self.library
+        return library.without_textbook if self.evidence == "recorded" else library
 
     @property
     def for_search(self) -> PlanSettings:
@@ -264,7 +266,7 @@ class PlanSettings:
         rules = self.rules if self.direct else replace(self.rules, only_purchasable=False)
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct,
-            have=self.have, library=self.library,
+            have=self.have, library=self.library, evidence="recorded" if self.evidence == "recorded" else "textbook",
         )  # fmt: skip
 
     def check_stock(self, stock: Any) -> None:

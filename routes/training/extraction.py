@@ -397,7 +397,7 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
         for key, transformation in rows:
             row: list[Any] = [key, transformation.smarts, transformation.count, transformation.reaction_class]
             row += [transformation.examples, transformation.name, transformation.kept, transformation.core]
-            row.append(transformation.reagents)
+            row += [transformation.reagents, transformation.textbook]
             while not row[-1]:
                 row.pop()
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())

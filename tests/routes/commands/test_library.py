@@ -117,7 +117,7 @@ def test_own_reactions_are_planned_and_shown_everywhere(plan, tmp_path, capsys):
     )
     out = capsys.readouterr().out
     assert f"step 1: {NAME}, 1 recorded" in out and "usual reagents: DMF (1 of 1)" in out
-    assert "solved by recorded steps from the stock" in out
+    assert "solved by recorded or textbook steps from the stock" in out
     for row in (json.loads((tmp_path / "a.jsonl").read_text()), *json.loads((tmp_path / "a.json").read_text())):
         first = row["candidates"][0]
         [step] = first["reactions"]
