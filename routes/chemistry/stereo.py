@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from rdkit import Chem
@@ -55,14 +56,25 @@ def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoCompar
     except SearchTooLong:
         return StereoComparison(None, False)
     after, before = _Side(product), _Side(reactants)
-    after.number({atom.GetIdx(): atom.GetIdx() + 1 for atom in product.GetAtoms()})
     best: StereoComparison | None = None
-    for atoms in places:  # equivalent atoms are mapped as they fit best
-        before.number(dict(zip(atoms, numbers, strict=True)))
-        comparison = _compare(after, before)
-        if best is None or _badness(comparison) < _badness(best):
-            best = comparison
+    # equivalent atoms are mapped as they fit best: those of the reactants, and if these do not fit those of the product
+    for order in _orders(product):
+        after.number({place: number + 1 for place, number in enumerate(order)})
+        for atoms in places:
+            before.number(dict(zip(atoms, numbers, strict=True)))
+            comparison = _compare(after, before)
+            if best is None or _badness(comparison) < _badness(best):
+                best = comparison
+        if best is None or not any(_badness(best)):
+            break
     return best or StereoComparison(None, False)
+
+
+def _orders(molecule: Any) -> Iterator[Sequence[int]]:
+    """Yield the order of a molecule's atoms, then those that give the same molecule without its stereochemistry."""
+    yield range(molecule.GetNumAtoms())
+    with suppress(SearchTooLong):
+        yield from molecule.GetSubstructMatches(molecule, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
 
 
 def _badness(comparison: StereoComparison) -> tuple[bool, bool]:
