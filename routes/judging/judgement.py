@@ -41,7 +41,7 @@ from ..chemistry.molecules import (
 from ..chemistry.reactivity import objections
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import StereoComparison, compare
+from ..chemistry.stereo import Anomer, StereoComparison, compare
 from ..tree import Route
 from .findings import findings
 from .judged_step import STEREO_ALONE, JudgedStep, Support
@@ -53,6 +53,11 @@ from .two_at_once import two_at_once
 # Oxidants that recorded reactions have among their reactants, where others leave them out.
 _OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
 _WATER = "O"
+# What is found of a step that makes an anomer. One that is trans to a neighbouring acyl group is the only one.
+_ANOMERS: dict[Anomer | None, Finding] = {
+    "anomeric": Finding("an anomeric centre changes: expect a mixture of anomers"),
+    "cis": Finding("the acyl group beside the anomeric centre gives the trans isomer", "ranks lower"),
+}
 _CENTRE = re.compile("@+")
 # The characters of SMILES with stereochemistry.
 _LABELS = frozenset("@/\\")
@@ -175,8 +180,8 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
     ]
     if _WATER in set(recorded.reactants).difference(drawing.parts):
         notes.append(Finding(f"reagent not drawn: {OXIDANT}"))
-    if recorded.is_anomeric:
-        notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
+    if recorded.anomer in _ANOMERS:
+        notes.append(_ANOMERS[recorded.anomer])
     reagents = library.usual_reagents(transformation)
     return JudgedStep(
         *drawing.given,
@@ -231,7 +236,7 @@ def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Supp
 
 def _related(product: str, parts: Sequence[str], library: Library) -> Transformation | None:
     """Return the common core that turns a product into its reactants, with the stereochemistry that they share."""
-    for match, _, bystanders, comparison in _readings(product, parts, library.related, is_flat=True):
+    for match, _, bystanders, comparison in readings(product, parts, library.related, is_flat=True):
         is_common = match.transformation.count >= _LEAST_RELATED and not match.refusal(bystanders)
         if is_common and (comparison is None or comparison.is_kept):
             return match.transformation
@@ -284,14 +289,14 @@ def _recorded_otherwise(
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded transformation of a step, its reactants without reagents, what speaks against it, and whether an
-    anomeric centre changes.
+    """A recorded transformation of a step, its reactants without reagents, what speaks against it, and which anomer is
+    made if an anomeric centre changes.
     """
 
     match: Match
     reactants: list[str]
     objections: list[Finding]
-    is_anomeric: bool = False
+    anomer: Anomer | None = None
 
 
 @dataclass
@@ -348,7 +353,7 @@ def _search_with_parents(product: str, parts: list[str], library: Library) -> _S
 
 def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -> _Search:
     search = _Search()
-    for match, parts, bystanders, comparison in _readings(product, reactants, library):
+    for match, parts, bystanders, comparison in readings(product, reactants, library):
         transformation = match.transformation
         if comparison is not None and not comparison.is_kept:
             search.wrong_centre = search.wrong_centre or comparison.centres
@@ -360,14 +365,14 @@ def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -
             if (finding := Finding(text, "refuses")) not in search.refusals:
                 search.refusals.append(finding)
         elif search.recorded is None or transformation.count > search.recorded.match.transformation.count:
-            is_anomeric = comparison is not None and comparison.is_anomeric
-            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), is_anomeric)
+            anomer = None if comparison is None else comparison.anomer
+            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), anomer)
             if not bystanders:
                 break
     return search
 
 
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
     """A way to read a step for which a library has a transformation.
 
     Args:
@@ -383,7 +388,7 @@ class _Reading(NamedTuple):
     comparison: StereoComparison | None = None
 
 
-def _readings(product: str, reactants: Sequence[str], library: Library, is_flat: bool = False) -> Iterator[_Reading]:
+def readings(product: str, reactants: Sequence[str], library: Library, is_flat: bool = False) -> Iterator[Reading]:
     """Yield the ways to read a step for which a library has a transformation: with all molecules, then without those
     that supply no atom. If it has none with the stereochemistry and the isotopes, they are left out.
 
@@ -397,13 +402,13 @@ def _readings(product: str, reactants: Sequence[str], library: Library, is_flat:
         flat = _without_labels(product, parts) if is_flat else None
         match = library.match(product, parts) if flat is None else None
         if match is not None:
-            yield _Reading(match, parts, bystanders)
+            yield Reading(match, parts, bystanders)
         elif (flat := flat or _without_labels(product, parts)) is not None:
             flat_product, flat_parts, labelled_product, labelled_reactants = flat
             match = library.match(flat_product, flat_parts)
             if match is not None:
                 comparison = compare(labelled_product, labelled_reactants, match.step.reactants)
-                yield _Reading(match, parts, bystanders, comparison)
+                yield Reading(match, parts, bystanders, comparison)
 
 
 def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[str], Any, Any] | None:
