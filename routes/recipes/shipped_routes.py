@@ -113,7 +113,7 @@ def new_records(files: Iterable[Path], exclude: Iterable[Path], known: set[tuple
     """
     products = molecules_of(exclude)
     for record in (record for file in files for record in read_records(file)):
-        if isinstance(record, Record) and record.product not in products:
+        if isinstance(record, Record) and record.mapped and record.product not in products:
             reaction = record.product, record.reactants
             if reaction not in known:
                 known.add(reaction)
