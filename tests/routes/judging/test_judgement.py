@@ -461,6 +461,19 @@ def test_an_acyl_group_beside_an_anomeric_centre_gives_the_trans_isomer(product,
     assert "mixture" not in remarks and "trans isomer" not in remarks if told is None else told in remarks
 
 
+@pytest.mark.parametrize(
+    ("product", "reactants", "warns"),
+    [
+        ("CNCCc1ccccc1", ["NCCc1ccccc1", "CI"], True),
+        ("CNc1ccc(F)cc1", ["Nc1ccc(F)cc1", "COS(=O)(=O)OC"], True),
+        ("CN1CCOCC1", ["C1COCCN1", "CI"], False),
+        ("CNC(=O)c1ccccc1", ["NC(=O)c1ccccc1", "CI"], False),
+    ],
+)
+def test_one_methyl_group_from_a_methylating_agent(product, reactants, warns):
+    assert ("second methyl group" in " ".join(judge(product, reactants).remarks)) == warns
+
+
 DIESTER = "COC(=O)[C@@H]1CCC[C@@H]1C(=O)OC"
 
 
