@@ -26,7 +26,7 @@ TIME_IS_OVER = "the time limit was reached"
 # The number of reasons that are given if searches have different ones.
 _MOST_REASONS = 3
 # The title of the routes that come last.
-IDEAS = "Ideas: a step of each of these routes is not recorded"
+IDEAS = "Ideas: a step of each of these routes lacks the required evidence"
 
 
 @dataclass(frozen=True)
@@ -127,27 +127,33 @@ class Candidate:
 
     @property
     def recorded_in_words(self) -> str:
-        """The number of recorded reactions as a text, such as `2 of 3 steps recorded`."""
-        return f"{self.num_recorded} of {counted(len(self.steps), 'step')} recorded"
+        """The number of recorded reactions as a text, such as `2 of 3 steps recorded, 1 from textbooks`."""
+        named = sum(step.evidence == "textbook" for step in self.steps)
+        return f"{self.num_recorded} of {counted(len(self.steps), 'step')} recorded" + (
+            f", {named} from textbooks" if named else ""
+        )
 
     @property
     def evidence(self) -> Evidence | None:
-        """The evidence for the weakest step: "recorded" if every step is recorded, else the weakest of "two at once",
-        "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route or its
-        judged steps.
+        """The evidence for the weakest step: "recorded" if every step is recorded, else the weakest of "textbook",
+        "two at once", "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route
+        or its judged steps.
         """
         if self.route is None or len(self.steps) != self.route.num_reactions:
             return None
-        weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once")
+        weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once", "textbook")
         kinds = {step.evidence for step in self.steps}
         return next((kind for kind in weakest if kind in kinds), "recorded")
 
-    def solves(self, evidence: str) -> bool:
-        """Return whether the route starts from the stock alone and each step has the evidence: `"recorded"` or
+    def has(self, evidence: str) -> bool:
+        """Return whether each step has the evidence: `"recorded"`, `"textbook"` (recorded, or in textbooks) or
         `"any"`.
         """
-        is_supported = evidence == "any" or self.evidence == "recorded"
-        return bool(self.purchasable) and self.fails_because is None and is_supported
+        return evidence == "any" or self.evidence == "recorded" or self.evidence == evidence
+
+    def solves(self, evidence: str) -> bool:
+        """Return whether the route starts from the stock alone and each step has the evidence, as in [`has`]."""
+        return bool(self.purchasable) and self.fails_because is None and self.has(evidence)
 
     @property
     def reactions(self) -> list[dict[str, Any]] | None:
@@ -235,8 +241,9 @@ class Plan:
     `id` is the name of the target in its file. `seconds` is the time of its searches, including its share of batches
     with other targets. Plans that differ only in `seconds` are equal. `remarks` are notes for the reader, such as that
     the time limit ended the search or that a salt was stripped. `evidence` is what each step of a route needs to solve
-    the target: `"recorded"`, a recorded reaction with the same transformation, or `"any"`. `library` is the version of
-    the recorded transformations with which its routes were judged, None if they were not.
+    the target: `"recorded"`, a recorded reaction with the same transformation, `"textbook"`, a recorded one or one of
+    textbooks, or `"any"`. `library` is the version of the transformations with which its routes were judged, None if
+    they were not.
     """
 
     target: str
@@ -245,7 +252,7 @@ class Plan:
     id: str | None = None
     seconds: float | None = field(default=None, compare=False)
     remarks: tuple[str, ...] = ()
-    evidence: str = "recorded"
+    evidence: str = "textbook"
     library: str | None = None
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -301,9 +308,7 @@ class Plan:
     @cached_property
     def ideas(self) -> list[Candidate]:
         """The distinct routes with a step that lacks the required evidence. They follow all others."""
-        if self.evidence != "recorded":
-            return []
-        return [candidate for candidate in self.distinct if candidate.evidence != "recorded"]
+        return [candidate for candidate in self.distinct if not candidate.has(self.evidence)]
 
     @property
     def nothing_because(self) -> str | None:
@@ -319,8 +324,9 @@ class Plan:
     @property
     def summary(self) -> dict[str, Any]:
         """A row of a table: whether the target is solved, the numbers of distinct routes and of last reactions, the
-        numbers of routes that are purchasable (None without a stock or without a route), recorded, and with a
-        failing step, the score of the first route, and the seconds of the searches.
+        numbers of routes that are purchasable (None without a stock or without a route), recorded, of recorded steps
+        and at least one from textbooks, and with a failing step, the score of the first route, and the seconds of the
+        searches.
         """
         routes = self.distinct
         purchasable = [route.purchasable for route in routes]
@@ -332,6 +338,7 @@ class Plan:
             "groups": len({route.group for route in routes}),
             "purchasable": None if None in purchasable or not routes else sum(map(bool, purchasable)),
             "precedented": sum(route.is_recorded is True for route in routes),
+            "textbook": sum(route.evidence == "textbook" for route in routes),
             "failing": sum(route.fails_because is not None for route in routes),
             "best_score": routes[0].finite_score if routes else None,
             "seconds": self.seconds,
@@ -368,6 +375,11 @@ class Plan:
             data.get("evidence", "any"),
             data.get("library"),
         )
+
+
+def steps_in_words(evidence: str) -> str:
+    """Return the steps that have an evidence, as in [`Candidate.has`], in words."""
+    return {"textbook": "recorded or textbook steps", "recorded": "recorded steps"}.get(evidence, "any steps")
 
 
 def nothing_found(why: str, n_steps: int | None = None) -> Candidate:

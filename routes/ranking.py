@@ -41,7 +41,7 @@ def rank(
     stock: Stock | None = None,
     library: Library | None = None,
     *,
-    evidence: str = "recorded",
+    evidence: str = "textbook",
     by_score: bool = False,
     per_step: bool = False,
     per_reaction: int | None = None,
@@ -56,10 +56,11 @@ def rank(
         candidates: in any order.
         stock: the purchasable molecules.
         library: the recorded transformations with which steps are judged. Defaults to the included ones.
-        evidence: what routes need to solve a target, see [`Plan`]. "recorded" puts routes whose steps are all recorded
-            first; among equals, those from molecules of the stock alone; among these, those with fewer detours, as in
-            [`~judging.count_detours`]. "any" compares the stock before the records. The score decides last, where a
-            route whose starting materials are not all sold costs 1 more.
+        evidence: what routes need to solve a target, see [`Plan`]. "recorded" and "textbook" put routes whose steps
+            all have this evidence first; among equals, those from molecules of the stock alone; among these, those
+            whose steps are all recorded; among these, those with fewer detours, as in [`~judging.count_detours`].
+            "any" compares the stock before the records. The score decides last, where a route whose starting
+            materials are not all sold costs 1 more.
         by_score: let the score decide alone.
         per_step: let the score per step decide, because the whole score favours short texts.
         per_reaction: largest number of distinct routes with the same last reaction, the best of them (default: all).
@@ -74,10 +75,12 @@ def rank(
             cost /= max(1, candidate.route.num_reactions)
         if candidate.common:
             cost += _COMMON_COST
-        shortcomings = not candidate.is_recorded, not candidate.purchasable
+        is_supported = candidate.has("textbook" if evidence == "any" else evidence)
+        shortcomings = not is_supported, not candidate.purchasable
         return (
             fails,
             *(shortcomings[::-1] if evidence == "any" else shortcomings),
+            not candidate.is_recorded,
             count_detours(candidate.steps),
             cost,
         )

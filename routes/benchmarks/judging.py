@@ -79,7 +79,7 @@ def changed(steps: Sequence[Step], change: str, rng: random.Random) -> Iterator[
 
 
 def outcome(step: Step) -> str:
-    """Return `recorded`, `two at once`, `related`, `refused`, `fails` or `none`."""
+    """Return `recorded`, `textbook`, `two at once`, `related`, `refused`, `fails` or `none`."""
     judgement = judge(*step)
     if judgement.state == "fails":
         return "fails"

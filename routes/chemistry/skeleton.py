@@ -41,12 +41,15 @@ class Sources(NamedTuple):
         pieces: SMILES of the connected parts of the product without a source.
         wrong_centre: `"inverted"` or `"defined"` for a stereocentre whose neighbours stay the same atoms, if there is
             one.
+        mapped: SMILES of the reactants, as often as they supply atoms. These have the numbers of the product's atoms,
+            counted from 1. None if a reactant supplies several pieces.
     """
 
     reactants: tuple[str, ...]
     counts: tuple[int, ...]
     pieces: tuple[str, ...]
     wrong_centre: str | None
+    mapped: str | None = None
 
     @property
     def largest(self) -> int:
@@ -218,7 +221,8 @@ def _assigned(
     if sources:
         copies = [part for part, count in zip(parts, counts, strict=True) for _ in range(count)]
         wrong_centre = compare(product, *(reduce(Chem.CombineMols, side) for side in (copies, sources))).centres
-    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), _pieces(product, rest), wrong_centre)
+    mapped = ".".join(map(Chem.MolToSmiles, sources))
+    return Sources(tuple(map(Chem.MolToSmiles, parts)), tuple(counts), _pieces(product, rest), wrong_centre, mapped)
 
 
 def _common(product: Any, part: Any, work: _Work) -> list[tuple[int, int]] | None:

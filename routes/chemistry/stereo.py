@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from rdkit import Chem
 
@@ -21,8 +22,16 @@ _MOST_MAPPINGS = 64
 # open by themselves.
 _ANOMERIC = Chem.MolFromSmarts("[CX4;R;$(C([OX2;R])[O,N,S,F,Cl,Br,I])]")
 _HEMIACETAL = Chem.MolFromSmarts("[CX4;R;$(C([OX2;R])[OX2H])]")
+# An anomeric centre with a nucleophile beside a carbon atom with an acyl group, which takes part and gives the trans
+# isomer (March's Advanced Organic Chemistry, 8th edition, chapter 10: neighbouring groups).
+_NUCLEOPHILE, _ACYL = "[#7,#16,$([OX2][#6;!$(C=O)])]", "[$([OX2]C(=O)[#6]),$([NX3]C=O)]"
+_BESIDE_ACYL = {
+    hands: Chem.MolFromSmarts(f"[CX4;R;{hands[0]}](@[OX2;R])(-!@{_NUCLEOPHILE})@[CX4;R;{hands[1]}](-!@{_ACYL})@[#6]")
+    for hands in (("@", "@"), ("@@", "@@"), ("@", "@@"), ("@@", "@"))
+}
 
-Change = Literal["kept", "anomeric", "changed", "inverted", "defined"]
+Anomer = Literal["anomeric", "cis", "trans"]
+Change = Literal["kept", "changed", "inverted", "defined"] | Anomer
 
 
 class StereoComparison(NamedTuple):
@@ -32,12 +41,13 @@ class StereoComparison(NamedTuple):
         centres: for a stereocentre whose neighbours stay the same atoms, `"inverted"` or `"defined"`, if there is one.
         is_kept: whether every stereocentre and double bond of the product is that of the reactants, except for
             anomeric centres that react.
-        is_anomeric: whether there is such a centre.
+        anomer: for such a centre, `"cis"` or `"trans"` to an acyl group at the carbon atom beside it, or else
+            `"anomeric"`.
     """
 
     centres: str | None
     is_kept: bool
-    is_anomeric: bool = False
+    anomer: Anomer | None = None
 
 
 @lru_cache(KNOWN // 16)
@@ -69,14 +79,25 @@ def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoCompar
     except SearchTooLong:
         return StereoComparison(None, False)
     after, before = _Side(product), _Side(reactants)
-    after.number({atom.GetIdx(): atom.GetIdx() + 1 for atom in product.GetAtoms()})
     best: StereoComparison | None = None
-    for atoms in places:  # equivalent atoms are mapped as they fit best
-        before.number(dict(zip(atoms, numbers, strict=True)))
-        comparison = _compare(after, before)
-        if best is None or _badness(comparison) < _badness(best):
-            best = comparison
+    # equivalent atoms are mapped as they fit best: those of the reactants, and if none fits those of the product too
+    for order in _orders(product):
+        after.number({place: number + 1 for place, number in enumerate(order)})
+        for atoms in places:
+            before.number(dict(zip(atoms, numbers, strict=True)))
+            comparison = _compare(after, before)
+            if best is None or _badness(comparison) < _badness(best):
+                best = comparison
+        if best is None or not any(_badness(best)):
+            break
     return best or StereoComparison(None, False)
+
+
+def _orders(molecule: Any) -> Iterator[Sequence[int]]:
+    """Yield the order of a molecule's atoms, then those that give the same molecule without its stereochemistry."""
+    yield range(molecule.GetNumAtoms())
+    with suppress(SearchTooLong):
+        yield from molecule.GetSubstructMatches(molecule, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
 
 
 def _badness(comparison: StereoComparison) -> tuple[bool, bool]:
@@ -86,7 +107,8 @@ def _badness(comparison: StereoComparison) -> tuple[bool, bool]:
 def _compare(after: _Side, before: _Side) -> StereoComparison:
     changes = [*_centres(after, before), *_double_bonds(after, before)]
     wrong = next((change for change in ("inverted", "defined") if change in changes), None)
-    return StereoComparison(wrong, set(changes) <= {"kept", "anomeric"}, "anomeric" in changes)
+    anomer = next((anomer for anomer in get_args(Anomer)[::-1] if anomer in changes), None)
+    return StereoComparison(wrong, set(changes) <= {"kept", *get_args(Anomer)}, anomer)
 
 
 class _Side:
@@ -102,6 +124,11 @@ class _Side:
         self.anomeric, self.hemiacetals = (
             {place for (place,) in self.molecule.GetSubstructMatches(pattern)} for pattern in (_ANOMERIC, _HEMIACETAL)
         )
+        self.beside_acyl: dict[int, Anomer] = {
+            place: "cis" if hand == other else "trans"
+            for (hand, other), pattern in _BESIDE_ACYL.items()
+            for place, *_ in self.molecule.GetSubstructMatches(pattern, useChirality=True)
+        }
 
     def number(self, numbers: dict[int, int]) -> None:
         """Set the numbers of the atoms."""
@@ -158,7 +185,7 @@ def _centres(after: _Side, before: _Side) -> Iterator[Change]:
             continue
         has_other_neighbours = sorted(after.around(place)) != sorted(before.around(old))
         if (has_other_neighbours and old in before.anomeric) or (new_hand != old_hand and old in before.hemiacetals):
-            yield "anomeric"
+            yield after.beside_acyl.get(place, "anomeric")
         elif has_other_neighbours or new_hand is None:
             yield "changed"
         elif old_hand is None:

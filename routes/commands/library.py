@@ -1,5 +1,5 @@
-"""Make a library of transformations from recorded reactions with atom maps, such as those of a company, or write the
-included one for AiZynthFinder.
+"""Make a library of transformations from recorded reactions, such as those of a company, or write the included one for
+AiZynthFinder.
 """
 
 import argparse
@@ -8,8 +8,8 @@ from pathlib import Path
 EPILOG = """REACTIONS is a table with a column of reaction SMILES (`reaction_smiles`, `rxn_smiles`, ...), or has a
 reaction SMILES or a JSON object with one on each line, gzipped or not. A row may also have `class` (one of the ten
 classes of USPTO-50K), `id` and `agents`. Agents may also stand among the reactants or between the two `>`: what gives
-no atom to the product is a reagent. If the reactions have no atom maps, rxnmapper adds them, in an environment of its
-own.
+no atom to the product is a reagent. Reactions without atom maps get them, by the included library or by what product
+and reactants have in common. Those whose maps are not sure are left out, with their names.
 
 example:
   weftformer routes library reactions.csv --output-file own.jsonl.gz
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "%(prog)s (REACTIONS --output-file FILE | --aizynthfinder FOLDER [--stock FILE]) [--option value ...]"
     )
     add = parser.add_argument
-    add("reactions", type=Path, nargs="?", metavar="REACTIONS", help="reactions with atom maps")
+    add("reactions", type=Path, nargs="?", metavar="REACTIONS", help="reactions")
     add("--output-file", type=Path, metavar="FILE", help="library to write, for --library")
     add("--aizynthfinder", type=Path, metavar="FOLDER",
         help="write the included templates, their ranker, the stock and a config.yml for AiZynthFinder "

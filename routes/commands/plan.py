@@ -26,7 +26,7 @@ from weftformer.routes.commands.arguments import (
 )
 from weftformer.routes.commands.draw import write_drawings
 from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
-from weftformer.routes.plans import IDEAS, Candidate, Plan
+from weftformer.routes.plans import IDEAS, Candidate, Plan, steps_in_words
 from weftformer.routes.shipped import provenance, stock_file
 from weftformer.routes.stock.offers import CATALOGUES
 from weftformer.scripts.arguments import add_model_options, check_output, loading_options, new_file
@@ -157,7 +157,7 @@ def _join(args: argparse.Namespace) -> int:
 
 def _print_first(stock: Stock, _: Any, route: Route) -> None:
     tree = route.format_tree((), Candidate("", 0.0, None, route).with_stock(stock).common)
-    print(f"\nFirst purchasable route of recorded steps; the search continues:\n{tree}", flush=True)
+    print(f"\nFirst purchasable route; the search continues:\n{tree}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -281,13 +281,13 @@ def described(plan: Plan, count: int) -> str:
 
 def _answer(plan: Plan) -> str:
     """Say whether a target is solved, and by which evidence."""
-    steps = "recorded steps" if plan.evidence == "recorded" else "any steps"
-    return f"{'solved' if plan.solved else 'not solved'} by {steps} from the stock"
+    return f"{'solved' if plan.solved else 'not solved'} by {steps_in_words(plan.evidence)} from the stock"
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return a table with a line for each target, with the number of routes of each kind."""
-    names = ("id", "solved", "routes", "groups", "purchasable", "precedented", "failing", "best_score", "seconds")
+    counts = ("routes", "groups", "purchasable", "precedented", "textbook", "failing")
+    names = ("id", "solved", *counts, "best_score", "seconds")
     rows = [["recorded" if name == "precedented" else name.replace("_", " ") for name in names]]
     for line in lines:
         score, seconds = line["best_score"], line["seconds"]

@@ -10,6 +10,7 @@ one takes none.
     purchasable             a route to the target whose starting materials are all in stock; `any` among all candidates
     purchasable_precedented the same, and every step is recorded (`routes.judge`): otherwise, a route from
                             unrelated molecules of the stock counts as much as a good one
+    purchasable_textbook    the same, and every step is recorded or a named reaction of textbooks
 """
 
 from __future__ import annotations
@@ -129,15 +130,16 @@ def _ranks(plan: Plan, reference: Route, stock: Stock | None, library: Library |
         pairs = reversed(list(zip(plan.candidates, routes, strict=True)))
         candidates = {route.canonical(): candidate for candidate, route in pairs if route is not None}
 
-        def is_recorded(route: Route) -> bool:
+        def has(evidence: str, route: Route) -> bool:
             candidate = candidates[route] if library is None else replace(candidates[route], steps=())
-            return complete(candidate, library=library).is_recorded is True
+            return complete(candidate, library=library).has(evidence)
 
         def is_purchasable(route: Route) -> bool:
             return route.smiles == reference.smiles and not stock.missing(route)
 
         ranks["purchasable"] = first_rank(routes, is_purchasable)
-        ranks["purchasable_precedented"] = first_rank(routes, lambda r: is_purchasable(r) and is_recorded(r))
+        ranks["purchasable_precedented"] = first_rank(routes, lambda r: is_purchasable(r) and has("recorded", r))
+        ranks["purchasable_textbook"] = first_rank(routes, lambda r: is_purchasable(r) and has("textbook", r))
     return ranks
 
 

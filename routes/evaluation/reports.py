@@ -16,6 +16,7 @@ _TITLES = {
     "last_reaction": "Last reaction right (%)",
     "purchasable": "Purchasable (%): a route with all starting materials in stock",
     "purchasable_precedented": "Purchasable and recorded (%): each step is recorded",
+    "purchasable_textbook": "Purchasable, and each step recorded or in textbooks (%)",
 }
 _NOTE = "In brackets: Wilson's 95% intervals."
 

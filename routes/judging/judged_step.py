@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 from ..chemistry.finding import Effect, Finding
 from .transformation import CLASSES, Example, ReagentSet
 
-State = Literal["precedented", "no precedent", "fails"]
-Support = Literal["two at once", "related"]
-Evidence = Literal["recorded", "two at once", "related", "predicted", "none"]
+State = Literal["precedented", "textbook", "no precedent", "fails"]
+Support = Literal["textbook", "two at once", "related"]
+Evidence = Literal["recorded", "textbook", "two at once", "related", "predicted", "none"]
 
 # The name of a step whose product differs from a reactant only in its stereochemistry.
 STEREO_ALONE = "change of stereochemistry"
@@ -40,12 +40,13 @@ class JudgedStep:
         product: SMILES of the product.
         reactants: SMILES of the reactants, as they were given.
         precedents: the number of recorded reactions with the same transformation.
-        examples: a few of these reactions.
+        examples: a few of these reactions, or of those of textbooks.
         reaction_class: the most common class of USPTO-50K among them.
         name: the common name of the transformation.
         findings: what speaks against the step, and notes.
-        support: what other recorded reactions say of a step that is not recorded: `"two at once"`, two recorded
-            transformations in one step, or `"related"`, the same change with other neighbours. A finding names them.
+        support: what supports a step that is not recorded: `"textbook"`, the transformation is that of the named
+            reaction `name` of textbooks; `"two at once"`, two recorded transformations in one step; or `"related"`,
+            the same change with other neighbours. A finding names the last two.
         reagents: the most common sets of reagents of these reactions, or of reactions of the same kind if few were
             recorded. The first is empty, and has the number of reactions whose reagents were recorded.
         usual_reagents: the same in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They are those of
@@ -75,12 +76,14 @@ class JudgedStep:
     @property
     def state(self) -> State:
         """`"precedented"`: a recorded reaction has the same transformation, with the same neighbours of the changed
-        atoms and the same stereochemistry. Molecules that supply no atom are left out. `"fails"`: the step cannot work
-        as written. `"no precedent"`: neither.
+        atoms and the same stereochemistry. Molecules that supply no atom are left out. `"textbook"`: the same for a
+        reaction of textbooks. `"fails"`: the step cannot work as written. `"no precedent"`: none of these.
         """
         if self.reason is not None:
             return "fails"
-        return "precedented" if self.precedents else "no precedent"
+        if self.precedents:
+            return "precedented"
+        return "textbook" if self.support == "textbook" else "no precedent"
 
     @property
     def reason(self) -> str | None:
@@ -117,9 +120,11 @@ class JudgedStep:
 
     @property
     def outcome(self) -> str:
-        """The judgement in words: `554 recorded`, `fails: ...` or `not recorded`."""
+        """The judgement in words: `554 recorded`, `textbook: Biltz synthesis`, `fails: ...` or `not recorded`."""
         if self.precedents:
             return f"{self.precedents:,} recorded"
+        if self.support == "textbook":
+            return f"textbook: {self.name}"
         return f"fails: {self.reason}" if self.reason else "not recorded"
 
     @property

@@ -41,7 +41,7 @@ from ..chemistry.molecules import (
 from ..chemistry.reactivity import objections
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import StereoComparison, compare, is_chiral
+from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral
 from ..tree import Route
 from .findings import findings
 from .judged_step import STEREO_ALONE, JudgedStep, Support
@@ -52,13 +52,20 @@ from .two_at_once import two_at_once
 
 # Oxidants that recorded reactions have among their reactants, where others leave them out.
 _OXIDANTS = {"OO": "hydrogen peroxide", "O=C(OO)c1cccc(Cl)c1": "mCPBA"}
+_WATER = "O"
+# What is found of a step that makes an anomer. One that is trans to a neighbouring acyl group is the only one.
+_ANOMERS: dict[Anomer | None, Finding] = {
+    "anomeric": Finding("an anomeric centre changes: expect a mixture of anomers"),
+    "cis": Finding("the acyl group beside the anomeric centre gives the trans isomer", "ranks lower"),
+}
 _CENTRE = re.compile("@+")
 # The characters of SMILES with stereochemistry.
 _LABELS = frozenset("@/\\")
 # The number of recorded reactions from which the same change with other neighbours is evidence.
 _LEAST_RELATED = 2
-# The number of different molecules in a step beyond which reagents among them are not looked for.
-_MOST_PARTS = 10
+# The number of different molecules in a step beyond which reagents among them are not looked for, and that beyond
+# which no further equivalent of them is.
+_MOST_PARTS, _MOST_REPEATED = 10, 3
 # The number of searches whose transformations, with their molecules, are cached: a step is searched when it is
 # proposed, and again when it is judged.
 _SEARCHES = 1 << 9
@@ -76,9 +83,10 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 
 
 @lru_cache(KNOWN)
-def is_recorded(product: str, reactants: tuple[str, ...], library: Library) -> bool:
-    """Return whether [`judge`] finds a step recorded. This takes a part of its time."""
-    return _search(product, reactants, library).recorded is not None
+def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> bool:
+    """Return whether [`judge`] finds a step recorded, or in textbooks. This takes a part of its time."""
+    search = _search(product, reactants, library)
+    return (search.recorded or search.textbook) is not None
 
 
 def judge_route(
@@ -112,6 +120,8 @@ def _judge(product: str, reactants: tuple[str, ...], library: Library) -> Judged
     drawing = _Drawing(product, reactants)
     if search.recorded is not None:
         return _judge_recorded(drawing, search.recorded, library)
+    if search.textbook is not None and library.textbook is not None:
+        return _judge_recorded(drawing, search.textbook, library.textbook)
     return _judge_unrecorded(drawing, search, library)
 
 
@@ -156,7 +166,7 @@ class _Drawing:
 
 
 def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) -> JudgedStep:
-    """Return the judgement of a step whose transformation is recorded."""
+    """Return the judgement of a step whose transformation is recorded, or that of a textbook reaction."""
     transformation = recorded.match.transformation
     idle = drawing.idle({parent_form(canonical_smiles(part)) for part in recorded.reactants}, parent_form)
     product, reactants = drawing.product.canonical, recorded.reactants
@@ -166,10 +176,12 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
         *(Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle),
         *recorded.objections,
         *findings(recorded.match, product, joined(reactants), library),
-        *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle]),
+        *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle], recorded.reactants),
     ]
-    if recorded.is_anomeric:
-        notes.append(Finding("an anomeric centre changes: expect a mixture of anomers"))
+    if _WATER in set(recorded.reactants).difference(drawing.parts):
+        notes.append(Finding(f"reagent not drawn: {OXIDANT}"))
+    if recorded.anomer in _ANOMERS:
+        notes.append(_ANOMERS[recorded.anomer])
     reagents = library.usual_reagents(transformation)
     if is_chiral(product) and not any(map(is_chiral, reactants)):
         reagents = _chiral_sets(reagents)
@@ -178,11 +190,12 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
             notes.append(Finding(f"{reason}: expect a mixture of stereoisomers", "ranks lower"))
     return JudgedStep(
         *drawing.given,
-        precedents=transformation.count,
+        precedents=0 if transformation.textbook else transformation.count,
         examples=transformation.examples,
         reaction_class=CLASSES.get(transformation.reaction_class or 0),
-        name=drawing.name or transformation.name,
+        name=transformation.textbook or drawing.name or transformation.name,
         findings=tuple(notes),
+        support="textbook" if transformation.textbook else None,
         reagents=reagents,
         usual_reagents=usual_in_words(reagents, *drawing.given),
     )
@@ -216,7 +229,7 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
             # the count of atoms already says that heteroatoms are there
             pieces = [piece for piece in origins.pieces if num_carbons(piece)]
             notes += [Finding(f"no reactant supplies {piece} of the product") for piece in pieces]
-    notes += _oddities(drawing, drawing.reactants)
+    notes += _oddities(drawing, drawing.reactants, drawing.parts)
     return JudgedStep(*drawing.given, name=drawing.name, findings=tuple(notes), support=support)
 
 
@@ -234,7 +247,7 @@ def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Supp
 
 def _related(product: str, parts: Sequence[str], library: Library) -> Transformation | None:
     """Return the common core that turns a product into its reactants, with the stereochemistry that they share."""
-    for match, _, bystanders, comparison in _readings(product, parts, library.related, is_flat=True):
+    for match, _, bystanders, comparison in readings(product, parts, library.related, is_flat=True):
         is_common = match.transformation.count >= _LEAST_RELATED and not match.refusal(bystanders)
         if is_common and (comparison is None or comparison.is_kept):
             return match.transformation
@@ -287,14 +300,14 @@ def _recorded_otherwise(
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A recorded transformation of a step, its reactants without reagents, what speaks against it, and whether an
-    anomeric centre changes.
+    """A recorded transformation of a step, its reactants without reagents, what speaks against it, and which anomer is
+    made if an anomeric centre changes.
     """
 
     match: Match
     reactants: list[str]
     objections: list[Finding]
-    is_anomeric: bool = False
+    anomer: Anomer | None = None
 
 
 @dataclass
@@ -307,6 +320,8 @@ class _Search:
         otherwise: a transformation that is recorded with other stereochemistry.
         refusals: why recorded transformations are no evidence.
         wrong_centre: how a stereocentre changes whose bonds stay.
+        textbook: a textbook reaction with the transformation of the step, if nothing recorded has it or speaks
+            against it.
     """
 
     fault: Finding | None = None
@@ -314,14 +329,28 @@ class _Search:
     otherwise: Transformation | None = None
     refusals: list[Finding] = field(default_factory=list)
     wrong_centre: str | None = None
+    textbook: _Recorded | None = None
 
 
 @lru_cache(_SEARCHES)
 def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Search:
-    """Search a possible step as drawn, and if that finds nothing with the parents of salts."""
+    """Search a possible step as drawn, and if that finds nothing with a further equivalent of a reactant."""
     if (fault := step_fault(product, reactants)) is not None:
         return _Search(fault)
     parts = with_equivalents(product, reactants)
+    search = _search_with_parents(product, parts, library)
+    for part in sorted(set(parts)) if len(set(parts)) <= _MOST_REPEATED else ():
+        if search.recorded is None and not search.refusals:
+            search.recorded = _search_with_parents(product, [*parts, part], library).recorded
+    if library.textbook is not None and search.recorded is None and not search.refusals:
+        search.textbook = _search(product, reactants, library.textbook).recorded
+        if search.textbook is None and atoms_left(product, parts) == REAGENTS[OXIDANT]:
+            search.textbook = _search(product, (*reactants, _WATER), library.textbook).recorded
+    return search
+
+
+def _search_with_parents(product: str, parts: list[str], library: Library) -> _Search:
+    """Search a step as drawn, and if that finds nothing with the parents of salts."""
     search = _search_as_drawn(product, parts, library)
     if search.recorded is None:
         texts = [canonical_smiles(smiles) for smiles in (product, *parts)]
@@ -335,7 +364,7 @@ def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Sear
 
 def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -> _Search:
     search = _Search()
-    for match, parts, bystanders, comparison in _readings(product, reactants, library):
+    for match, parts, bystanders, comparison in readings(product, reactants, library):
         transformation = match.transformation
         if comparison is not None and not comparison.is_kept:
             search.wrong_centre = search.wrong_centre or comparison.centres
@@ -347,14 +376,14 @@ def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -
             if (finding := Finding(text, "refuses")) not in search.refusals:
                 search.refusals.append(finding)
         elif search.recorded is None or transformation.count > search.recorded.match.transformation.count:
-            is_anomeric = comparison is not None and comparison.is_anomeric
-            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), is_anomeric)
+            anomer = None if comparison is None else comparison.anomer
+            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), anomer)
             if not bystanders:
                 break
     return search
 
 
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
     """A way to read a step for which a library has a transformation.
 
     Args:
@@ -370,7 +399,7 @@ class _Reading(NamedTuple):
     comparison: StereoComparison | None = None
 
 
-def _readings(product: str, reactants: Sequence[str], library: Library, is_flat: bool = False) -> Iterator[_Reading]:
+def readings(product: str, reactants: Sequence[str], library: Library, is_flat: bool = False) -> Iterator[Reading]:
     """Yield the ways to read a step for which a library has a transformation: with all molecules, then without those
     that supply no atom. If it has none with the stereochemistry and the isotopes, they are left out.
 
@@ -384,13 +413,13 @@ def _readings(product: str, reactants: Sequence[str], library: Library, is_flat:
         flat = _without_labels(product, parts) if is_flat else None
         match = library.match(product, parts) if flat is None else None
         if match is not None:
-            yield _Reading(match, parts, bystanders)
+            yield Reading(match, parts, bystanders)
         elif (flat := flat or _without_labels(product, parts)) is not None:
             flat_product, flat_parts, labelled_product, labelled_reactants = flat
             match = library.match(flat_product, flat_parts)
             if match is not None:
                 comparison = compare(labelled_product, labelled_reactants, match.step.reactants)
-                yield _Reading(match, parts, bystanders, comparison)
+                yield Reading(match, parts, bystanders, comparison)
 
 
 def _without_labels(product: str, reactants: Sequence[str]) -> tuple[str, list[str], Any, Any] | None:
@@ -439,15 +468,16 @@ def _without_reagents(product: str, reactants: Sequence[str]) -> Iterator[tuple[
                 yield reactants, [part for part in parts if part not in combination]
 
 
-def _oddities(drawing: _Drawing, reactants: list[Molecule]) -> Iterator[Finding]:
+def _oddities(drawing: _Drawing, reactants: list[Molecule], parts: Sequence[str]) -> Iterator[Finding]:
     """Yield notes on how the reactants are drawn.
 
     Args:
         drawing: the step.
         reactants: those that supply atoms.
+        parts: SMILES of the reactants, as often as they are needed.
     """
     yield from map(Finding, filter(None, map(lost_configuration, [drawing.given[0], *drawing.given[1]])))
-    for smiles, count in sorted(Counter(canonical_smiles(part) for part in drawing.parts).items()):
+    for smiles, count in sorted(Counter(canonical_smiles(part) for part in parts).items()):
         if count > 1:
             yield Finding(f"{smiles} is used {count} times")
     product = structure(drawing.product.canonical)

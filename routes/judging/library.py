@@ -92,9 +92,11 @@ class Library:
         rows: transformations, each with its difference of atoms, as returned by [`difference`].
         users: the library of a user, whose transformations are among the rows and are proposed first.
         ranker: the ranker of the transformations to propose, with its classes. Without it, the most common come first.
-        is_users: whether these are the transformations of a user. All of them are proposed, those first that were
-            recorded with similar molecules.
+        is_users: whether these are the transformations of a user, or of textbooks. All of them are proposed, those
+            first that were recorded with similar molecules.
         version: the digest of its files, such as `"4f1c09ab"`, which plans name.
+        textbook: the library of textbook reactions, which are not among the rows: no count of recorded reactions has
+            them.
     """
 
     def __init__(
@@ -104,8 +106,10 @@ class Library:
         ranker: tuple[Ranker, Sequence[Transformation]] | None = None,
         is_users: bool = False,
         version: str | None = None,
+        textbook: Library | None = None,
     ):
         self.users, self.ranker, self._is_users, self.version = users, ranker, is_users, version
+        self.textbook = textbook
         by_difference: dict[str, list[Row]] = {}
         for row in rows:
             by_difference.setdefault(row[0], []).append(row)
@@ -117,6 +121,13 @@ class Library:
     def rows(self) -> Iterator[Row]:
         """Yield the transformations, each with its difference of atoms."""
         return chain.from_iterable(screen.rows for screen in self._by_difference.values())
+
+    @cached_property
+    def without_textbook(self) -> Library:
+        """The library of the recorded transformations alone."""
+        if self.textbook is None:
+            return self
+        return Library(self.rows(), self.users, self.ranker, self._is_users, self.version)
 
     @cached_property
     def related(self) -> Library:

@@ -21,20 +21,21 @@ from .ranker import RANKER, Ranker
 from .templates import check_template, patterns
 from .transformation import Example, ReagentSet, Row, Transformation
 
-SHIPPED = "transformations.jsonl.gz"
+SHIPPED, TEXTBOOK = "transformations.jsonl.gz", "textbook.jsonl.gz"
 # The number of libraries with transformations of a user that a process keeps.
 _LIBRARIES = 4
-# The values of the last fields of a line, if it lacks them: name, groups, core and reagents.
-_DEFAULTS: tuple[Any, ...] = (None, {}, None, ())
+# The values of the last fields of a line, if it lacks them: name, groups, core, reagents and textbook.
+_DEFAULTS: tuple[Any, ...] = (None, {}, None, (), None)
 
 
 @cache
 def shipped_library() -> Library:
     """Return the library that the package includes: 252,333 reactions of USPTO-50K's training part, USPTO-15K,
-    PaRoutes n5 and parts of USPTO-full and USPTO-480K.
+    PaRoutes n5 and parts of USPTO-full and USPTO-480K, and beside them named reactions of textbooks.
     """
-    library, ranker = (str(files("weftformer.routes.shipped").joinpath(name)) for name in (SHIPPED, RANKER))
-    return load_library(library, ranker)
+    return load_library(
+        *(str(files("weftformer.routes.shipped").joinpath(name)) for name in (SHIPPED, RANKER, TEXTBOOK))
+    )
 
 
 def library_of(path: str | PathLike[str]) -> Library:
@@ -74,7 +75,10 @@ class UsersLibrary(Library):
     """
 
     def __init__(self, library: Library, rows: Sequence[Row], version: str | None = None):
-        super().__init__(combined(rows, library.rows()), Library(rows, is_users=True), library.ranker, version=version)
+        super().__init__(
+            combined(rows, library.rows()), Library(rows, is_users=True), library.ranker,
+            version=version, textbook=library.textbook,
+        )  # fmt: skip
         self._rows = rows
 
     def __reduce__(self) -> Any:
@@ -89,12 +93,13 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:8]
 
 
-def load_library(path: str | Path, ranker: str | Path | None = None) -> Library:
+def load_library(path: str | Path, ranker: str | Path | None = None, textbook: str | Path | None = None) -> Library:
     """Read a library that `weftformer routes library` has written.
 
     Args:
         path: the file of the library.
         ranker: the file of its ranker.
+        textbook: the file of a library of textbook reactions.
 
     Raises:
         OSError: a file cannot be read.
@@ -104,11 +109,15 @@ def load_library(path: str | Path, ranker: str | Path | None = None) -> Library:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        rows, version = list(read_rows(path)), _digest(Path(path).read_bytes())
-        if ranker is None:
-            return Library(rows, version=version)
-        classes = Ranker.load(ranker, [transformation.smarts for _, transformation in rows])
-        return Library(rows, ranker=(classes, [rows[place][1] for place in classes.places]), version=version)
+        rows, data, ranked = list(read_rows(path)), Path(path).read_bytes(), None
+        if ranker is not None:
+            classes = Ranker.load(ranker, [transformation.smarts for _, transformation in rows])
+            ranked = classes, [rows[place][1] for place in classes.places]
+        if textbook is None:
+            return Library(rows, ranker=ranked, version=_digest(data))
+        version = _digest(data + Path(textbook).read_bytes())
+        of_textbook = Library(read_rows(textbook), is_users=True)
+        return Library(rows, ranker=ranked, version=version, textbook=of_textbook)
     finally:
         if was_enabled:
             gc.enable()
@@ -160,17 +169,17 @@ def _row(fields: Sequence[Any]) -> Row:
     """
     rest: list[Any]
     key, smarts, count, reaction_class, rows, *rest = fields
-    name, groups, core, reagents = (*rest, *_DEFAULTS[len(rest) :])
+    name, groups, core, reagents, textbook = (*rest, *_DEFAULTS[len(rest) :])
     examples, sets = tuple(map(Example._make, rows)), tuple(map(ReagentSet._make, reagents))
     texts: list[Any] = [key, smarts, *groups, *(row[0] for row in (*examples, *sets))]
-    texts += [text for text in (name, core, *(example.source for example in examples)) if text is not None]
+    texts += [text for text in (name, core, textbook, *(example.source for example in examples)) if text is not None]
     counts = [count, *groups.values(), *(compounds.num_reactions for compounds in sets)]
     "".join(texts).encode()  # no other type, and no half of a surrogate pair
     if any(type(number) is not int for number in counts) or type(reaction_class) not in (int, type(None)):
         raise TypeError("a count or a class is not a whole number")
     if count < 1 or len(smarts) > MOST_CHARACTERS:
         raise ValueError("a count or the length of a template is out of bounds")
-    return key, Transformation(smarts, count, reaction_class, examples, name, groups, core, sets)
+    return key, Transformation(smarts, count, reaction_class, examples, name, groups, core, sets, textbook)
 
 
 def _is_readable(transformation: Transformation) -> bool:

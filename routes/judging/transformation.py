@@ -75,6 +75,8 @@ class Transformation:
             those that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
         reagents: the most common sets of reagents that were recorded with these reactions. The first is empty, and has
             the number of reactions whose reagents were recorded.
+        textbook: the name of the reaction whose examples in textbooks share it, such as "Biltz synthesis". `count` and
+            `examples` are then these. None for recorded reactions.
     """
 
     smarts: str
@@ -85,6 +87,7 @@ class Transformation:
     kept: Mapping[str, int] = field(default_factory=dict, hash=False)
     core: str | None = None
     reagents: tuple[ReagentSet, ...] = ()
+    textbook: str | None = None
 
     @property
     def kind(self) -> str:

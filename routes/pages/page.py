@@ -29,7 +29,7 @@ from ..drawing.layout import nodes
 from ..drawing.picture import LOOKS, Picture, route_picture
 from ..drawing.svg import picture_svg
 from ..family import __version__
-from ..plans import IDEAS, Candidate, Plan
+from ..plans import IDEAS, Candidate, Plan, steps_in_words
 from ..stock.offers import Offer
 from ..tree import Route
 
@@ -215,7 +215,7 @@ class _DrawnRoute:
     rank: int
     candidate: Candidate
     picture: str = ""
-    evidence: str = "recorded"
+    evidence: str = "textbook"
 
     @property
     def route(self) -> Route:
@@ -306,7 +306,7 @@ def templates() -> Environment:
     environment = html.templates(_HERE)
     environment.filters |= {"score": _score, "patent": _patent, "is_nan": math.isnan, "is_finite": math.isfinite}
     environment.filters |= {"build_link": _build_link, "build_step_link": lambda at, route: _build_link(route, at)}
-    environment.globals |= {"counted": counted, "ideas": IDEAS}
+    environment.globals |= {"counted": counted, "ideas": IDEAS, "steps_in_words": steps_in_words}
     return environment
 
 

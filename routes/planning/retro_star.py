@@ -3,9 +3,10 @@
 A state is the set of molecules that still have to be made. The most promising state is taken up first. For each
 reaction of one of its molecules, a new state has the reactants that are not purchasable in place of the molecule. A
 state without molecules is a route. The cost of a reaction is its negative log-probability plus [`STEP_COST`], and
-[`UNRECORDED_COST`] if it is not recorded. A state ranks by the cost of its reactions plus an estimate of the remaining
-cost of its molecules (A*, Hart et al. 1968; Retro*, Chen et al. 2020, arXiv:2006.15820, ranks the same way). Without
-an estimate, the first route is the cheapest of all that the expansions allow.
+[`UNRECORDED_COST`] if it is not supported: neither recorded nor in textbooks. A state ranks by the cost of its
+reactions plus an estimate of the remaining cost of its molecules (A*, Hart et al. 1968; Retro*, Chen et al. 2020,
+arXiv:2006.15820, ranks the same way). Without an estimate, the first route is the cheapest of all that the expansions
+allow.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..tree import Route
 # Added to the cost of each reaction, because a step of probability 1 would be free. 0.3 is the cost of a step of
 # probability 0.74. It was not tuned.
 STEP_COST = 0.3
-# Added to the cost of a reaction whose transformation is not recorded.
+# Added to the cost of a reaction whose transformation is neither recorded nor in textbooks.
 UNRECORDED_COST = 1.0
 # The number of states with the same molecules left to make that are pursued. They differ in the reactions so far.
 _ALIKE = 3
@@ -37,17 +38,17 @@ class Proposal(NamedTuple):
     Args:
         reactants: canonical SMILES, sorted.
         cost: the negative log-probability.
-        is_recorded: whether a recorded reaction has the same transformation.
+        is_supported: whether a recorded reaction, or one of textbooks, has the same transformation.
     """
 
     reactants: tuple[str, ...]
     cost: float
-    is_recorded: bool = False
+    is_supported: bool = False
 
     @property
     def step_cost(self) -> float:
         """What the reaction adds to the cost of a route."""
-        return self.cost + STEP_COST + (0.0 if self.is_recorded else UNRECORDED_COST)
+        return self.cost + STEP_COST + (0.0 if self.is_supported else UNRECORDED_COST)
 
 
 # The molecules of a route with the reactions that make them.
@@ -77,21 +78,21 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """A route, with its total cost, whether each of its reactions is recorded, and the estimated cost of making the
+    """A route, with its total cost, whether each of its reactions is supported, and the estimated cost of making the
     molecules that are not purchasable.
     """
 
     route: Route
     cost: float
-    is_recorded: bool
+    is_supported: bool
     remaining: float = 0.0
 
     @property
     def distance(self) -> tuple[bool, float]:
-        """The key that sorts unfinished routes: recorded ones first, then those that cost little with what is left to
+        """The key that sorts unfinished routes: supported ones first, then those that cost little with what is left to
         make. A longer search would else put a detour in place of a short route.
         """
-        return not self.is_recorded, self.cost + self.remaining
+        return not self.is_supported, self.cost + self.remaining
 
 
 class RetroStarSearch:
@@ -106,7 +107,7 @@ class RetroStarSearch:
         is_bought: returns whether a molecule, a canonical SMILES, is purchasable.
         estimate: the estimated cost of making a molecule that is not purchasable. Defaults to 0.
         most_reactions: the largest number of reactions in a route.
-        per_reaction: the largest number of routes with the same last reaction, of recorded steps alone and of others.
+        per_reaction: the largest number of routes with the same last reaction, of supported steps alone and of others.
             After these, the search turns to other reactions. Defaults to all.
         most_states: the number of states that are kept. The least promising are dropped first.
         delays: for each source of reactions, what is added to the rank of a state before the source is used, beyond
@@ -126,7 +127,7 @@ class RetroStarSearch:
         self.target, self._is_bought, self._estimate, self._delays = target, is_bought, estimate, delays
         self.most_reactions, self._most_states = most_reactions, most_states
         self._per_reaction = per_reaction
-        # the routes that were found, by the reactants of their last reaction, and whether all steps are recorded
+        # the routes that were found, by the reactants of their last reaction, and whether all steps are supported
         self._of_reaction: Counter[tuple[bool, tuple[str, ...]]] = Counter()
         self.is_cut = False  # whether a longer route might have been found
         self._tie = count()
@@ -158,7 +159,7 @@ class RetroStarSearch:
             state = heapq.heappop(self._queue)
             if state.steps and self._per_reaction is not None:
                 _, last_step = state.steps[0]
-                group = _is_recorded(state.steps), last_step.reactants
+                group = _is_supported(state.steps), last_step.reactants
                 if self._of_reaction[group] >= self._per_reaction:
                     continue
                 if not state.open:
@@ -180,18 +181,18 @@ class RetroStarSearch:
     def unfinished(self, most: int) -> list[Solution]:
         """Return the unfinished routes that come nearest to purchasable molecules, by [`Solution.distance`].
 
-        Each is cut at its reactions that are not recorded, unless its last reaction is one: a step to a molecule that
+        Each is cut at its reactions that are not supported, unless its last reaction is one: a step to a molecule that
         can be bought is worth nothing if it does not work.
         """
         states = [*self._queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
-        routes = {_recorded(state.steps) or state.steps for state in states if state.steps}
+        routes = {_supported(state.steps) or state.steps for state in states if state.steps}
         is_bought = cache(self._is_bought)  # many routes share their molecules
 
         def solution(steps: Steps) -> Solution:
             leaves = {reactant for _, step in steps for reactant in step.reactants} - {product for product, _ in steps}
             remaining = sum(self._estimate(leaf) for leaf in leaves if not is_bought(leaf))
             cost = sum(step.step_cost for _, step in steps)
-            return Solution(_route(self.target, dict(steps)), cost, _is_recorded(steps), remaining)
+            return Solution(_route(self.target, dict(steps)), cost, _is_supported(steps), remaining)
 
         return heapq.nsmallest(most, map(solution, routes), key=lambda solution: solution.distance)
 
@@ -202,7 +203,7 @@ class RetroStarSearch:
             heapq.heappush(self._queue, state)
 
     def _solution(self, state: _State) -> Solution:
-        return Solution(_route(self.target, dict(state.steps)), state.cost, _is_recorded(state.steps))
+        return Solution(_route(self.target, dict(state.steps)), state.cost, _is_supported(state.steps))
 
     def _expand(self, state: _State, steps: Sequence[Proposal]) -> None:
         molecule, rest = state.open[0], state.open[1:]
@@ -215,8 +216,8 @@ class RetroStarSearch:
             new = {smiles for smiles in step.reactants if smiles not in by_product and not self._is_bought(smiles)}
             molecules = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             route = (*state.steps, (molecule, step))
-            # Routes of recorded steps alone are not crowded out by cheaper ones.
-            kind = _is_recorded(route), molecules
+            # Routes of supported steps alone are not crowded out by cheaper ones.
+            kind = _is_supported(route), molecules
             if self._alike[kind] >= _ALIKE and molecules:
                 continue
             self._alike[kind] += 1
@@ -238,17 +239,17 @@ class RetroStarSearch:
         return state.cost + sum(map(self._estimate, state.open))
 
 
-def _is_recorded(steps: Steps) -> bool:
-    return all(step.is_recorded for _, step in steps)
+def _is_supported(steps: Steps) -> bool:
+    return all(step.is_supported for _, step in steps)
 
 
-def _recorded(steps: Steps) -> Steps:
-    """Return the recorded reactions that lead to the target through recorded ones alone. The first makes the
+def _supported(steps: Steps) -> Steps:
+    """Return the supported reactions that lead to the target through supported ones alone. The first makes the
     target.
     """
     molecules, chain = {steps[0][0]}, []
     for molecule, step in steps:
-        if molecule in molecules and step.is_recorded:
+        if molecule in molecules and step.is_supported:
             molecules.update(step.reactants)
             chain.append((molecule, step))
     return tuple(chain)

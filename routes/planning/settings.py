@@ -19,7 +19,7 @@ RANKINGS: dict[str, dict[str, Any]] = {
     "log_probability": {"length_penalty": 0.0},
     "sqrt_length": {"custom_generate": "sqrt_length"},
 }
-EVIDENCE = ("recorded", "any")
+EVIDENCE = ("textbook", "recorded", "any")
 # The rules for all routes: their names in options, and the fields of `Constraints`.
 RULES = {"unreadable": "readable", "cycles": "acyclic", "missing-atoms": "atoms_supplied", "oversized": "size_limited"}
 
@@ -186,8 +186,9 @@ class PlanSettings:
         have: SMILES of molecules that count as in the stock, such as those in your own store.
         max_price: the highest price of a starting material, in the unit of the stock. A molecule without a price may
             be bought.
-        evidence: what each step of a route needs to solve a target: "recorded", a recorded reaction with the same
-            transformation, or "any", nothing. Routes without it are ideas, and rank behind all others.
+        evidence: what each step of a route needs to solve a target: "textbook", a recorded reaction with the same
+            transformation or a named one of textbooks; "recorded", a recorded one, so that textbooks are left out; or
+            "any", nothing. Routes without it are ideas, and rank behind all others.
         num_routes: number of purchasable routes after which the search for a target ends.
         per_reaction: largest number of distinct routes with the same last reaction (default: 3 in a search to the
             stock, all of whole routes).
@@ -230,7 +231,7 @@ class PlanSettings:
     have: tuple[str, ...] = option((), "a molecule that you have, besides the stock (repeatable)", metavar="SMILES")
     max_price: float | None = option(None, "no starting material with a higher price in the stock", metavar="PRICE")
     evidence: str = option(
-        "recorded", "steps of a solved route: recorded, or any",
+        "textbook", "steps of a solved route: textbook (or recorded), recorded, or any",
         choices=EVIDENCE, metavar="KIND",
     )  # fmt: skip
     num_routes: int = option(10, "stop the search after N purchasable routes per target", least=1)
@@ -292,10 +293,11 @@ class PlanSettings:
 
     @property
     def transformations(self) -> Any:
-        """The `Library` of recorded transformations: with those of the user, or the included one."""
+        """The `Library` of transformations: with those of the user, or the included one."""
         from ..judging import shipped_library
 
-        return shipped_library() if self.library is None else self.library
+        library: Any = shipped_library() if self.library is None else self.library
+        return library.without_textbook if self.evidence == "recorded" else library
 
     @property
     def for_search(self) -> PlanSettings:
@@ -305,6 +307,7 @@ class PlanSettings:
         return PlanSettings(
             beams=self.beams, ranking=self.ranking, grammar=self.grammar, constraints=rules, direct=self.direct,
             have=self.have, library=self.library, max_price=self.max_price,
+            evidence="recorded" if self.evidence == "recorded" else "textbook",
         )  # fmt: skip
 
     def stock_of(self, stock: Any) -> Any:

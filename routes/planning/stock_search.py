@@ -16,7 +16,7 @@ from functools import lru_cache
 from .. import judging
 from ..chemistry.faults import step_fault
 from ..chemistry.molecules import read_molecule
-from ..plans import Candidate, Plan, nothing_found
+from ..plans import Candidate, Plan, nothing_found, steps_in_words
 from ..ranking import rank
 from ..stock.stock import Stock
 from ..tree import Route
@@ -41,6 +41,9 @@ PATIENCE = 20
 MODEL_DELAY = 5.0
 # The number of reactions that the library proposes for a molecule, in a search and in a list.
 SEARCHED_STEPS, LISTED_STEPS = 20, 40
+# The number of reactions of textbooks that are proposed for a molecule, and the probability that they share by its
+# similarity to their examples. The ranker knows none of them.
+_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
 # routes (PaRoutes n5), a molecule takes 0.5 + 0.1 * atoms reactions. Four times as much found more purchasable routes
 # in a given time than lower estimates.
@@ -81,9 +84,9 @@ class StockSearch:
         self._begun = 0
         self._ran_out_of_time = False
         self._num_solutions, self._found_after = 0, 0  # so far, and the molecules that were expanded before
-        # the routes, only the best of those with the same last reaction: recorded ones first, then the cheapest
+        # the routes, only the best of those with the same last reaction: supported ones first, then the cheapest
         self._solutions: list[Solution] = []
-        self.first: Route | None = None  # a route to the stock by recorded reactions
+        self.first: Route | None = None  # a route to the stock by supported reactions
 
     def _take_solutions(self) -> None:
         """Judge the routes that the search has found since the last call."""
@@ -93,21 +96,21 @@ class StockSearch:
         self._num_solutions, self._found_after = len(self._search.solutions), self._search.num_expanded()
         new = list(map(self._judged, solutions))
         if self.first is None:
-            self.first = next((solution.route for solution in new if solution.is_recorded), None)
+            self.first = next((solution.route for solution in new if solution.is_supported), None)
         num_same, best = Counter[tuple[str, ...]](), list[Solution]()
-        for solution in sorted([*self._solutions, *new], key=lambda item: (not item.is_recorded, item.cost)):
+        for solution in sorted([*self._solutions, *new], key=lambda item: (not item.is_supported, item.cost)):
             num_same[solution.route.reactants] += 1
             if num_same[solution.route.reactants] <= self._per_reaction:
                 best.append(solution)
         self._solutions = best
 
     def _judged(self, solution: Solution) -> Solution:
-        """Return a solution that counts as recorded only if the judgement of each step agrees."""
-        if not solution.is_recorded:
+        """Return a solution that counts as supported only if the judgement of each step agrees."""
+        if not solution.is_supported:
             return solution
         steps = ((step.smiles, step.reactants) for step in solution.route.steps())
-        is_recorded = all(judging.is_recorded(*step, self._shared.library) for step in steps)
-        return replace(solution, is_recorded=is_recorded)
+        is_supported = all(judging.is_supported(*step, self._shared.library) for step in steps)
+        return replace(solution, is_supported=is_supported)
 
     @property
     def _has_enough(self) -> bool:
@@ -194,7 +197,7 @@ class StockSearch:
 
     def _result(self) -> tuple[list[Candidate], list[str]]:
         settings, solutions = self.request.settings, self._solutions
-        is_solved = any(solution.is_recorded or settings.evidence == "any" for solution in solutions)
+        is_solved = any(solution.is_supported or settings.evidence == "any" for solution in solutions)
         nearest = [] if is_solved or settings.rules.only_purchasable else self._search.unfinished(_UNFINISHED)
         candidates = [
             Candidate(solution.route.to_string(), -solution.cost, solution.route.depth, solution.route)
@@ -207,7 +210,7 @@ class StockSearch:
 
     def _why_not(self) -> str:
         settings, search = self.request.settings, self._search
-        kind = "recorded steps" if settings.evidence == "recorded" and search.solutions else "any steps"
+        kind = steps_in_words(settings.evidence if search.solutions else "any")
         counts = [search.num_expanded(source) for source in (LIBRARY, MODEL)]
         work = f"{counts[0]:,} molecules were expanded, {counts[1]:,} of them by the model"
         if self._ran_out_of_time:
@@ -240,9 +243,7 @@ def allowed(product: str, steps: Iterable[Proposal], rules: Constraints) -> Iter
 def recorded_steps(
     library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
 ) -> Iterator[Proposal]:
-    """Yield those of the library's `most` most probable reactions that the rules allow: a user's own first, then the
-    cheapest.
-    """
+    """Yield the reactions of [`library_steps`] that the rules allow: a user's own first, then the cheapest."""
     return allowed(smiles, library_steps(library, smiles, most), rules)
 
 
@@ -254,8 +255,8 @@ def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:
             reactants = candidate.route.reactants
-            is_recorded = judging.is_recorded(product, reactants, shared.library)
-            steps.setdefault(reactants, Proposal(reactants, -candidate.score, is_recorded))
+            is_supported = judging.is_supported(product, reactants, shared.library)
+            steps.setdefault(reactants, Proposal(reactants, -candidate.score, is_supported))
     while len(shared.expanded) >= _CACHED_MOLECULES:
         del shared.expanded[next(iter(shared.expanded))]
     shared.expanded[product] = list(steps.values())
@@ -264,11 +265,17 @@ def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -
 
 @lru_cache(_CACHED_MOLECULES)
 def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEPS) -> list[Proposal]:
-    """Return the reactions of a molecule by recorded transformations, the cheapest first.
+    """Return the reactions of a molecule by recorded transformations, at most `most`, and by those of textbooks, the
+    cheapest first.
 
     A reaction costs minus the logarithm of its probability.
     """
-    return [Proposal(reactants, -math.log(share), True) for reactants, share in library.propose(smiles, most)]
+    shares = dict(library.propose(smiles, most))
+    if library.textbook is not None:
+        for reactants, share in library.textbook.propose(smiles, _TEXTBOOK_STEPS):
+            shares.setdefault(reactants, _SHARE_OF_TEXTBOOK * share)
+    steps = (Proposal(reactants, -math.log(share), True) for reactants, share in shares.items() if share)
+    return sorted(steps, key=lambda step: step.cost)
 
 
 def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:

@@ -82,7 +82,7 @@ def reactions_of(
     is_first = {(step.smiles, joined(child.smiles for child in step.children)): False for step in steps}
     for file in mapped:
         for record in read_records(file):
-            if isinstance(record, Record):
+            if isinstance(record, Record) and record.mapped:
                 is_first.setdefault((record.product, record.reactants), file == mapped[0])
     is_first = {reaction: value for reaction, value in is_first.items() if reaction[0] not in products}
     num_ways = Counter(product for product, _ in is_first)

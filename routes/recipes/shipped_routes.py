@@ -8,7 +8,8 @@ paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2
 the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
 molecule that the excluded routes make, and takes a core about an hour. With `--positions`, the same files are counted
 for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that no chemist
-would run (`doubtful.py`), in ten minutes.
+would run (`doubtful.py`), in ten minutes. `--textbook
+routes/recipes/textbook.csv` writes the library of textbook reactions beside it, in a minute.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
 They are still loaded in float32, in which CPUs compute faster. The cards (`README.md`) and `about.json` are written by
@@ -16,6 +17,7 @@ hand.
 """
 
 import argparse
+import csv
 import json
 import multiprocessing
 import sys
@@ -34,13 +36,22 @@ from weftformer.common.atomic import write_json
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.files import read_canonical
-from weftformer.routes.judging.library_files import SHIPPED, combined, named, read_rows
+from weftformer.routes.judging.library_files import SHIPPED, TEXTBOOK, combined, load_library, named, read_rows
 from weftformer.routes.judging.ranker import RANKER, Ranker
 from weftformer.routes.recipes.doubtful import is_doubtful
 from weftformer.routes.recipes.shipped_stock import with_zinc
 from weftformer.routes.recipes.shipped_stock import write as write_table
 from weftformer.routes.shipped import PAROUTES_STOCK, STOCK
-from weftformer.routes.training.extraction import Record, build, core_of, extracted, is_sound, read_records, write
+from weftformer.routes.training.extraction import (
+    Record,
+    build,
+    core_of,
+    extracted,
+    is_sound,
+    read_records,
+    record_of,
+    write,
+)
 from weftformer.scripts.cli import run_script
 
 LIBRARY = STOCK.with_name(SHIPPED)
@@ -63,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
     words = "remove records from the library that no chemist would run, also from its ranker"
     add("--remove-doubtful", action="store_true", help=words)
+    add("--textbook", type=Path, metavar="FILE", help="mapped examples of named reactions of textbooks")
     add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
@@ -99,7 +111,7 @@ def new_records(files: Iterable[Path], exclude: Iterable[Path], known: set[tuple
     """
     products = molecules_of(exclude)
     for record in (record for file in files for record in read_records(file)):
-        if isinstance(record, Record) and record.product not in products:
+        if isinstance(record, Record) and record.mapped and record.product not in products:
             reaction = record.product, record.reactants
             if reaction not in known:
                 known.add(reaction)
@@ -171,6 +183,23 @@ def remove_doubtful(library: Path) -> tuple[int, int]:
     return len(rows) - len(remaining_rows), num_reactions
 
 
+def write_textbook(examples: Path, library: Path, out: Path) -> int:
+    """Write the library of named reactions of textbooks, and count its transformations.
+
+    Args:
+        examples: a table with the name (`id`), the mapped reaction and the source of each example.
+        library: the library of recorded reactions, which has names and classes for like transformations.
+        out: the file.
+    """
+    with examples.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    records = [record_of(row["reaction_smiles"], source=row["source"]) for row in rows]
+    names = {f"{record.reactants}>>{record.product}": row["id"] for record, row in zip(records, rows, strict=True)}
+    transformations = named(build(records, list(extracted(records))), load_library(library))
+    write(((key, replace(row, textbook=names[row.examples[0].smiles])) for key, row in transformations), out)
+    return len(transformations)
+
+
 def write_stock(files: Iterable[Path], out: Path) -> int:
     """Write the starting materials of recorded routes with the numbers of steps that use them, and count them."""
     uses = Counter(
@@ -212,6 +241,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.remove_doubtful:
         number, count = remove_doubtful(arguments.library)
         print(f"{number:,} transformations of {count:,} reactions were removed from {arguments.library}.")
+    if arguments.textbook is not None:
+        out = arguments.library.with_name(TEXTBOOK)
+        number = write_textbook(arguments.textbook, arguments.library, out)
+        print(f"{number:,} transformations of textbook reactions are in {out}.")
     if arguments.positions:
         number = write_positions(arguments.reactions, arguments.exclude, POSITIONS)
         print(f"{number:,} substitutions were counted for {POSITIONS}.")

@@ -1,4 +1,4 @@
-"""Builds a library of transformations from recorded reactions with atom maps.
+"""Builds a library of transformations from recorded reactions. Those without atom maps get some, or are left out.
 
 Templates are rdchiral's, with neighbours of one bond (Coley et al. 2019, doi 10.1021/acs.jcim.9b00286). A template is
 kept only if it turns the product of its own reaction into the recorded reactants, and if [`is_sound`].
@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from ...common.progress import Progress
 from ...common.tables import find_column, named_errors, read_table, text_of
 from ...common.workers import WorkerProcesses
 from ..chemistry.groups import counted_groups
-from ..chemistry.molecules import canonical_smiles, joined
+from ..chemistry.molecules import canonical_or_given, canonical_smiles, joined
 from ..chemistry.reagents import compounds
 from ..files.entries import REACTION_COLUMNS
 from ..files.reaction_lines import read_reaction
@@ -34,6 +34,7 @@ from ..judging.library_files import named, shipped_library
 from ..judging.templates import mapped_step, patterns
 from ..judging.transformation import CLASSES, EXAMPLES, Example, Row, Transformation, most_common_sets
 from ..tree import ATOM_MAP
+from .mapping import with_maps
 
 # rdchiral takes minutes or does not end beyond these numbers of reactants and characters, and for a few other
 # reactions, which are given up after so many seconds.
@@ -51,12 +52,8 @@ _HAND = re.compile(r"@+;?|[;&]@+")
 # The numbers of the classes of USPTO-50K. A `class` may also be that of another system.
 _CLASSES = frozenset(map(str, CLASSES))
 # The reasons for which a reaction is left out.
-NO_MAPS, SEVERAL, UNREADABLE = "no atom maps", "several products", "not readable"
+NO_MAPS, SEVERAL, UNREADABLE = "no sure atom maps", "several products", "not readable"
 NO_TEMPLATE = "no template reproduces the reactants"
-_TO_MAP = (
-    "none of its reactions has atom maps. rxnmapper (https://github.com/rxn4chemistry/rxnmapper) adds them, in an "
-    "environment of its own, because it needs transformers 4."
-)
 
 
 class Record(NamedTuple):
@@ -64,7 +61,7 @@ class Record(NamedTuple):
 
     Args:
         mapped: its reaction SMILES with atom maps, without agents. No other atoms of the reactants have numbers than
-            those that are in the product.
+            those that are in the product. Empty if it has no atom maps: `reactants` may then have reagents among them.
         product: canonical SMILES.
         reactants: canonical SMILES of the molecules that give atoms, as [`joined`] returns them.
         reaction_class: one of the ten classes of USPTO-50K, or None.
@@ -96,21 +93,22 @@ class Template(NamedTuple):
 
 
 def record_of(reaction: str, **facts: Any) -> Record:
-    """Return a reaction with atom maps as a record.
+    """Return a reaction as a record.
 
     Args:
         reaction: the reaction SMILES. Its agents may be between the two `>`, or among the reactants.
         **facts: other arguments of [`Record`]. `agents` are added to those of the reaction.
 
     Raises:
-        ValueError: RDKit cannot read a molecule, the product has no atom maps, or there are several products.
+        ValueError: RDKit cannot read a molecule, or there are several products.
     """
     reactants, agents, product = read_reaction(reaction)
     numbers = set(ATOM_MAP.findall(product))
-    if not numbers:
-        raise ValueError(NO_MAPS)
     if "." in product:
         raise ValueError(SEVERAL)
+    if not numbers:
+        facts["agents"] = (*(facts.get("agents") or ()), *agents)
+        return Record("", canonical_smiles(product), joined(ATOM_MAP.sub("", part) for part in reactants), **facts)
 
     sources = [part for part in (*reactants, *agents) if not numbers.isdisjoint(ATOM_MAP.findall(part))]
     idle = [ATOM_MAP.sub("", part) for part in (*reactants, *agents) if part not in sources]
@@ -155,11 +153,24 @@ def read_records(path: str | Path) -> Iterator[Record | Problem]:
                     agents=tuple(agents.split(".") if isinstance(agents, str) else agents),
                 )
             except ValueError as error:
-                yield Problem(source or f"row {place}", str(error) if str(error) in (NO_MAPS, SEVERAL) else UNREADABLE)
+                yield Problem(source or f"row {place}", SEVERAL if str(error) == SEVERAL else UNREADABLE)
 
 
 class Extraction:
-    """Extracts templates, in one process or several."""
+    """Maps atoms and extracts templates, in one process or several."""
+
+    def mapped(self, record: Record) -> list[Record | None]:
+        """Return a record with atom maps, or None if they are not sure."""
+        if record.mapped:
+            return [record]
+        reactants = record.reactants.split(".")
+        for parts in (reactants, [*reactants, *record.agents]):
+            if reaction := with_maps(record.product, parts, shipped_library()):
+                result = record_of(reaction, reaction_class=record.reaction_class, source=record.source)
+                sources = set(result.reactants.split("."))
+                agents = (part for part in (*record.agents, *parts) if canonical_or_given(part) not in sources)
+                return [result._replace(agents=tuple(dict.fromkeys(agents)))]
+        return [None]
 
     def template(self, record: Record) -> list[Template | None]:
         """Return the template of a record, or None if none reproduces its reactants."""
@@ -397,7 +408,7 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
         for key, transformation in rows:
             row: list[Any] = [key, transformation.smarts, transformation.count, transformation.reaction_class]
             row += [transformation.examples, transformation.name, transformation.kept, transformation.core]
-            row.append(transformation.reagents)
+            row += [transformation.reagents, transformation.textbook]
             while not row[-1]:
                 row.pop()
             stream.write((json.dumps(row, separators=(",", ":")) + "\n").encode())
@@ -405,17 +416,28 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
 
 def extracted(records: Sequence[Record], workers: int = 1, progress: bool = True) -> Iterator[Template | None]:
     """Yield the template of each record, or None if none reproduces its reactants."""
+    return _in_processes(Extraction.template, "extracting", records, workers, progress)
+
+
+def _in_processes(
+    method: Callable[[Extraction, Record], list[Any]],
+    title: str,
+    records: Sequence[Record],
+    workers: int,
+    progress: bool,
+) -> Iterator[Any]:
+    """Yield the results of a method of [`Extraction`] for each record, or None where it takes too long."""
     with (
         WorkerProcesses(Extraction(), workers, _MOST_SECONDS) as processes,
-        Progress("extracting", len(records), "reactions", is_shown=progress) as bar,
+        Progress(title, len(records), "reactions", is_shown=progress) as bar,
     ):
-        for template in processes.map(Extraction.template, records):
-            yield template
+        for result in processes.map(method, records):
+            yield result
             bar.update(1)
 
 
 def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> tuple[list[Row], dict[str, list[str]]]:
-    """Make a library from a file of reactions with atom maps.
+    """Make a library from a file of reactions.
 
     Args:
         path: the file, see [`read_records`].
@@ -437,12 +459,18 @@ def make_library(path: str | Path, workers: int = 1, progress: bool = True) -> t
             records.append(record)
             names.append(record.source or f"row {place}")
     if not records:
-        to_map = set(problems) == {NO_MAPS}
-        raise ValueError(f"{path}: {_TO_MAP if to_map else 'there is no reaction that can be read.'}")
+        raise ValueError(f"{path}: there is no reaction that can be read.")
+    if not all(record.mapped for record in records):
+        mapped = list(_in_processes(Extraction.mapped, "mapping", records, workers, progress))
+        if None in mapped:
+            problems[NO_MAPS] = [name for name, record in zip(names, mapped, strict=True) if record is None]
+        names = [name for name, record in zip(names, mapped, strict=True) if record is not None]
+        records = list(filter(None, mapped))
     templates = list(extracted(records, workers, progress))
     if None in templates:
         problems[NO_TEMPLATE] = [name for name, template in zip(names, templates, strict=True) if template is None]
     rows = named(build(records, templates), shipped_library())
     if not rows:
-        raise ValueError(f"{path}: {NO_TEMPLATE} for any of {len(records):,} reactions. Are the atom maps right?")
+        reasons = " or ".join(reason for reason in (NO_MAPS, NO_TEMPLATE) if reason in problems)
+        raise ValueError(f"{path}: {reasons} for any of its reactions. Are the reactions and their atom maps right?")
     return rows, problems

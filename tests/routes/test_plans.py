@@ -181,7 +181,7 @@ def test_the_line_of_a_table():
     best = ranked(found(ESTER, TURNED, LONGER, wrong, None), Stock(["CO", "CC(C)O", "O", "C"]))
     line = Plan("COC(C)=O", best, id="7", seconds=2.0, evidence="any").summary
     assert line == {
-        "id": "7", "target": "COC(C)=O", "solved": True, "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "failing": 1, "best_score": -1.0, "seconds": 2.0,
+        "id": "7", "target": "COC(C)=O", "solved": True, "routes": 3, "groups": 2, "purchasable": 2, "precedented": 1, "textbook": 0, "failing": 1, "best_score": -1.0, "seconds": 2.0,
     }  # fmt: skip
     unknown = Plan("C", ranked(found(ESTER))).summary
     assert unknown["purchasable"] is unknown["solved"] is None

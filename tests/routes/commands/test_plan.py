@@ -53,7 +53,9 @@ def test_routes_are_printed_best_first_with_a_table(folder, capsys, monkeypatch)
     )
     assert all(word in out for word in words)
     heads, line = out.rstrip().splitlines()[-2:]
-    assert " ".join(heads.split()) == "id solved routes groups purchasable recorded failing best score seconds"
+    assert (
+        " ".join(heads.split()) == "id solved routes groups purchasable recorded textbook failing best score seconds"
+    )
     number, solved, routes, groups, purchasable, *_ = line.split()
     assert (number, solved) == ("1", "-") and int(routes) >= int(groups) >= 1 and purchasable == "-"
 

@@ -473,8 +473,8 @@ NUCLEOSIDE, CYTOSINE = "Nc1nc(=O)n(cc1F)[C@@H]1O[C@H](C)[C@@H](OC(C)=O)[C@H]1OC(
 @pytest.mark.parametrize(
     ("product", "reactants", "state", "said"),
     [
-        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], "precedented", "mixture of anomers"),
-        (NUCLEOSIDE, [SUGAR.format("[C@H](OC(C)=O)"), CYTOSINE], "precedented", "mixture of anomers"),
+        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], "precedented", ""),
+        (NUCLEOSIDE, [SUGAR.format("[C@H](OC(C)=O)"), CYTOSINE], "precedented", ""),
         (NUCLEOSIDE, ["C[C@H]1OC(OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", CYTOSINE], "fails", "stereocentre is inverted"),
         ("CO[C@@H]1CCCCO1", ["O[C@H]1CCCCO1", "CO"], "precedented", "mixture of anomers"),
         # a hemiacetal that does not react has no remark, in either configuration
@@ -488,6 +488,55 @@ NUCLEOSIDE, CYTOSINE = "Nc1nc(=O)n(cc1F)[C@@H]1O[C@H](C)[C@@H](OC(C)=O)[C@H]1OC(
 def test_anomeric_centres_and_racemates_are_no_inversions(product, reactants, state, said):
     step = judge(product, reactants)
     assert step.state == state and said in " ".join(finding.text for finding in step.findings)
+
+
+BROMOGLUCOSE = "CC(=O)OC[C@H]1O[C@H](Br)[C@H](OC(C)=O)[C@@H](OC(C)=O)[C@@H]1OC(C)=O"
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "told"),
+    [
+        ("CO[C@@H]1O[C@H](COC(C)=O)[C@@H](OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", ["CO", BROMOGLUCOSE], None),
+        ("CO[C@H]1O[C@H](COC(C)=O)[C@@H](OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", ["CO", BROMOGLUCOSE], "trans isomer"),
+        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], None),
+        # nothing takes part beside an ether
+        ("CO[C@@H]1O[C@H](COC)[C@@H](OC)[C@H](OC)[C@H]1OC", ["CO", "COC[C@H]1OC(O)[C@H](OC)[C@@H](OC)[C@@H]1OC"], "mixture"),
+    ],
+)  # fmt: skip
+def test_an_acyl_group_beside_an_anomeric_centre_gives_the_trans_isomer(product, reactants, told):
+    remarks = " ".join(judge(product, reactants).remarks)
+    assert "mixture" not in remarks and "trans isomer" not in remarks if told is None else told in remarks
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "warns"),
+    [
+        ("CNCCc1ccccc1", ["NCCc1ccccc1", "CI"], True),
+        ("CNc1ccc(F)cc1", ["Nc1ccc(F)cc1", "COS(=O)(=O)OC"], True),
+        ("CN1CCOCC1", ["C1COCCN1", "CI"], False),
+        ("CNC(=O)c1ccccc1", ["NC(=O)c1ccccc1", "CI"], False),
+    ],
+)
+def test_one_methyl_group_from_a_methylating_agent(product, reactants, warns):
+    assert ("second methyl group" in " ".join(judge(product, reactants).remarks)) == warns
+
+
+DIESTER = "COC(=O)[C@@H]1CCC[C@@H]1C(=O)OC"
+
+
+@pytest.mark.parametrize(
+    ("product", "reactants", "fails"),
+    [
+        # either half of a meso product may be the one that keeps its configuration
+        ("C1CC[C@@H]2O[C@@H]2C1", ["O[C@H]1CCCC[C@@H]1Cl"], False),
+        ("C1CC[C@@H]2O[C@@H]2C1", ["O[C@@H]1CCCC[C@H]1Cl"], False),
+        (DIESTER, ["COC(=O)[C@@H]1CCC[C@@H]1C(=O)O"], False),
+        (DIESTER, ["COC(=O)[C@H]1CCC[C@H]1C(=O)O"], False),
+        (DIESTER, ["COC(=O)[C@H]1CCC[C@@H]1C(=O)O"], True),
+    ],
+)
+def test_a_meso_product_comes_from_either_enantiomer(product, reactants, fails):
+    assert (judge(product, reactants).state == "fails") == fails
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_unfinished_routes_are_cut_at_steps_without_precedent():
     estimates = {"BB": 4.0, "CCCC": 2.0}  # the length of a SMILES says little of its size
     search = RetroStarSearch("A", "N".__eq__, estimate=lambda smiles: estimates.get(smiles, 1.0))
     assert not run(search, steps)
-    found = [(one.route.leaves(), one.is_recorded, one.remaining) for one in search.unfinished(4)]
+    found = [(one.route.leaves(), one.is_supported, one.remaining) for one in search.unfinished(4)]
     assert found == [(["CCCC", "N"], True, 2), (["BB"], True, 4), (["x"], False, 1)]
 
 
@@ -137,7 +137,7 @@ def test_ideas_leave_recorded_routes_of_the_same_last_reaction_their_places():
     steps = {"A": [Proposal(("B",), 0.1, True)], "B": [Proposal((f"B{way}",), 0.1 * way) for way in range(4)]}
     steps["B"].append(Proposal(("C1",), 5.0, True))
     found = run(RetroStarSearch("A", lambda one: len(one) == 2, per_reaction=3), steps)
-    assert [one.route.leaves() for one in found if one.is_recorded] == [["C1"]] and len(found) == 4
+    assert [one.route.leaves() for one in found if one.is_supported] == [["C1"]] and len(found) == 4
 
 
 def test_a_longer_search_keeps_the_nearest_route():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rdkit import Chem
 
+from weftformer.routes.judging import judge, shipped_library
 from weftformer.routes.judging.library import Library
 from weftformer.routes.training.extraction import Extraction, build, record_of
 
@@ -51,3 +52,18 @@ def test_an_example_is_found_by_the_transformation_of_another(name):
         return library.match(record.product, record.reactants.split(".")) is not None
 
     assert any(map(is_found, range(len(records))))
+
+
+def test_the_included_library_has_each_name():
+    library = shipped_library().textbook
+    assert library is not None
+    names = {row.textbook for _, row in library.rows()}
+    assert names <= REACTIONS.keys() and len(names) > len(REACTIONS) - 10
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", REACTIONS)
+def test_each_example_is_recorded_or_from_a_textbook(name):
+    records = map(record_of, REACTIONS[name])
+    evidence = {judge(record.product, record.reactants.split(".")).evidence for record in records}
+    assert evidence <= {"recorded", "textbook"}
