@@ -46,6 +46,7 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.training.metrics import verdict, wrong_rows
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
+    from weftformer.training.sources import TrainedSources
 
     task = TextTask(*load_model(args, "texts"))
     columns = trained_columns(args.model)
@@ -70,6 +71,8 @@ def main(args: argparse.Namespace) -> None:
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
     print(verdict(wrong_rows(metrics.rows()), len(metrics.references)))
+    for note in TrainedSources.load(args.model).notes(pairs.keys()):
+        print(note)
     if args.json is not None:
         write_json(args.json, {"pairs": len(metrics.references), "scores": scores, "intervals": intervals})
 

@@ -2,8 +2,10 @@
 
 import logging
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from ..common.panics import panics_as_errors
 from ..tokenization import encode_checked
 from .batching import row_lengths
+from .sources import source_key
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
@@ -56,10 +59,13 @@ class PairEncoder:
     ):
         self.columns, self.tokenizer, self.limits = columns, tokenizer, limits
         self.start, self.truncate = decoder_start_token_id, truncate
+        self._held_out: frozenset[int] = frozenset()
         self._has_warned = False
 
     def encode(self, split: str, dataset: Dataset, num_proc: int | None = None) -> Dataset:
-        """Encode a split. A warning counts pairs that are left out and repeated pairs, with the first row numbers.
+        """Encode a split. The rows also have their `source_key`, see [`source_key`].
+
+        A warning counts pairs that are left out and repeated pairs, with the first row numbers.
 
         Raises:
             ValueError: as in the class, or no pairs are left.
@@ -75,13 +81,15 @@ class PairEncoder:
         self._report(split, dataset, columns_of_rows["row"][:] if len(columns_of_rows) else [])
         return columns_of_rows.remove_columns("row")
 
-    def stream(self, rows: IterableDataset, **order: Any) -> ShuffledStream:
+    def stream(self, rows: IterableDataset, held_out: Iterable[int] = (), **order: Any) -> ShuffledStream:
         """Return pairs as a stream of batches, encoded while they are read. Rows are numbered in reading order.
 
         Args:
             rows: the training pairs.
+            held_out: the numbers of the sources whose pairs are left out, see [`source_key`].
             **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
         """
+        self._held_out = frozenset(held_out)
         if rows.column_names is not None:  # the types of other columns may differ between files
             columns = {name.partition(".")[0] if name not in rows.column_names else name for name in self._names}
             rows = rows.select_columns(sorted(columns))
@@ -107,10 +115,11 @@ class PairEncoder:
                 f"empty text{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped "
                 "later are not reported."
             )
-        return columns_of_rows
+        is_trained = [key not in self._held_out for key in columns_of_rows.pop("source_key")]
+        return {name: [*compress(values, is_trained)] for name, values in columns_of_rows.items()}
 
     def __call__(self, split: str, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
-        """Encode columns of rows with these numbers. The result also has the `row` of each pair."""
+        """Encode columns of rows with these numbers. The result also has the `row` and `source_key` of each pair."""
         columns, tokenizer = self.columns, self.tokenizer
         for column in (columns.source, columns.target):
             _check_texts(batch[column], split, column, rows)
@@ -120,7 +129,7 @@ class PairEncoder:
         )
         forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
         special = set(tokenizer.all_special_ids)
-        columns_of_rows: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
+        columns_of_rows: dict[str, list] = {"row": [], "source_key": [], "input_ids": [], "labels": []}
         if columns.conditions:
             columns_of_rows["condition_values"] = []
         for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
@@ -139,13 +148,13 @@ class PairEncoder:
                 )
             if len(source) > self.limits[0] or len(labels) > self.limits[1]:
                 continue
+            numbers = [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
             columns_of_rows["row"].append(row)
+            columns_of_rows["source_key"].append(source_key(batch[columns.source][index], numbers))
             columns_of_rows["input_ids"].append(source)
             columns_of_rows["labels"].append(labels)
             if columns.conditions:
-                columns_of_rows["condition_values"].append(
-                    [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
-                )
+                columns_of_rows["condition_values"].append(numbers)
         return columns_of_rows
 
     def _report(self, split: str, dataset: Dataset, encoded_rows: list[int]) -> None:

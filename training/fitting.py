@@ -45,6 +45,7 @@ from .options import DataArguments, ModelArguments
 from .pairs import Pairs
 from .planning import facts_of, plan_training, replaced
 from .report import OUTPUTS, PAGE, TrainingReport
+from .sources import TrainedSources
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -79,6 +80,7 @@ def fit(
     *,
     checkpoint: str | None = None,
     is_starter: bool = False,
+    trained: TrainedSources | None = None,
     **trainer_options: Any,
 ) -> WeftTrainer:
     """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
@@ -91,6 +93,7 @@ def fit(
         evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
         is_starter: whether the model is the included starter.
+        trained: the sources that the model will have been trained on. None if they are not known.
         **trainer_options: further arguments of [`WeftTrainer`].
 
     Returns:
@@ -131,6 +134,8 @@ def fit(
         processing_class=tokenizer,
         **trainer_options,
     )
+    if trained is not None:
+        trained.save(tokenizer)
     trainer.add_callback(ProgressLinesCallback)
     _remove_earlier_run(args, checkpoint)
     with _same_generation_config(model):
@@ -238,6 +243,7 @@ def fit_pairs(
         logger.info(
             f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
         )
+        trained = TrainedSources.load(checkpoint or model_args.model_name_or_path)
         if is_starter := starts_from_starter(model_args, pairs):
             logger.info("Starting from the included starter (--from-scratch begins with random weights).")
             model_args = replace(model_args, model_name_or_path=str(STARTER))
@@ -250,7 +256,7 @@ def fit_pairs(
             check_same_model(config, checkpoint)
         seed = args.data_seed if data_args.streaming and args.data_seed is not None else args.seed
         with args.main_process_first(desc="tokenizing"):
-            data = pairs.encode(tokenizer, config, seed)
+            data = pairs.encode(tokenizer, config, seed, trained)
 
         def build() -> WeftForConditionalGeneration:
             model = build_model(model_args, config, distributed_config)
@@ -266,9 +272,10 @@ def fit_pairs(
             tokenizer,
             data,
             args,
-            partial(_evaluate, data, data_args, model_args, outputs),
+            partial(_evaluate, data, pairs, model_args, outputs),
             checkpoint=checkpoint,
             is_starter=is_starter,
+            trained=pairs.trained,
             callbacks=[*callbacks],
             schedule=schedule,
             compute_metrics=metrics if args.predict_with_generate else None,
@@ -296,7 +303,7 @@ def _longest_output(pairs: Pairs, config: WeftConfig, data: Mapping[str, Any]) -
 
 def _evaluate(
     data: Mapping[str, Any],
-    data_args: DataArguments,
+    pairs: Pairs,
     model_args: ModelArguments,
     outputs: list[Row],
     trainer: WeftTrainer,
@@ -311,7 +318,8 @@ def _evaluate(
             outputs.extend(trainer.compute_metrics.rows())
     if "test" in data:
         results += _results(trainer, "test", _predict(trainer, data["test"]))
-    return _card_details(data_args, results, model_args)
+    details = _card_details(pairs.args, results, model_args)
+    return details | ({"results_note": " ".join(pairs.notes)} if pairs.notes else {})
 
 
 def _write_report(
@@ -322,7 +330,9 @@ def _write_report(
     origin = "the included starter" if model == str(STARTER) else model or "random"
     settings = {"weights to begin with": origin} | training_table(trainer)
     facts, more = _facts(pairs, data), pairs.args.option_for_more
-    training_report = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
+    training_report = TrainingReport(
+        str(args.output_dir), history, rows, facts, settings, longer, more, notes=pairs.notes
+    )
     if args.is_main_process:
         training_report.save()
     return training_report

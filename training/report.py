@@ -40,6 +40,7 @@ class TrainingReport:
         longer: the option for twice the training.
         option_for_more: the option for more pairs.
         command: the command of this training.
+        notes: sentences on what makes the scores uncertain.
     """
 
     folder: str
@@ -50,9 +51,10 @@ class TrainingReport:
     longer: str
     option_for_more: str
     command: str = "weftformer train ..."
+    notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return "\n".join([self._verdict(10), "\n  ".join(self.advice)]).rstrip("\n")
+        return "\n".join([self._verdict(10), *self.notes, "\n  ".join(self.advice)]).rstrip("\n")
 
     @cached_property
     def wrong(self) -> list[Row]:
@@ -98,6 +100,7 @@ class TrainingReport:
             .render(
                 name=Path(self.folder).name,
                 verdict=self._verdict(0),
+                notes=self.notes,
                 advice=self.advice,
                 charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
                 size=(_WIDTH, _HEIGHT),

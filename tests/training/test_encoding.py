@@ -23,7 +23,8 @@ def _rows(*pairs, **columns):
 
 
 def _encode(rows, tokenizer, columns=COLUMNS, source=20, target=20, **options):
-    return PairEncoder(columns, tokenizer, (source, target), **options).encode("train", rows)
+    encoded = PairEncoder(columns, tokenizer, (source, target), **options).encode("train", rows)
+    return encoded.remove_columns("source_key")
 
 
 def test_labels_end_with_the_eos_and_begin_without_a_bos(bpe, tokenizer):
