@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -213,6 +214,7 @@ def fit_pairs(
     *,
     callbacks: Sequence[TrainerCallback] = (),
     schedule: Callable[..., float] | None = None,
+    words: Sequence[str] = (),
 ) -> FittedPairs:
     """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
 
@@ -225,6 +227,7 @@ def fit_pairs(
         train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
         callbacks, schedule: as in [`WeftTrainer`].
+        words: the words of `weftformer train` that gave the arguments, for the commands that the report advises.
 
     Returns:
         The trainer, with the trained model, a source to try it on, and the report.
@@ -281,7 +284,7 @@ def fit_pairs(
             compute_metrics=metrics if args.predict_with_generate else None,
             data_collator=collator,
         )
-        training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path)
+        training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path, words)
         return FittedPairs(trainer, first[0], training_report)
 
 
@@ -323,15 +326,29 @@ def _evaluate(
 
 
 def _write_report(
-    trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
+    trainer: WeftTrainer,
+    rows: list[Row],
+    pairs: Pairs,
+    data: Mapping[str, Any],
+    model: str | None,
+    words: Sequence[str],
 ) -> TrainingReport:
-    args, history = trainer.args, trainer.state.log_history
-    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
+    args, state = trainer.args, trainer.state
+    if args.max_steps > 0:
+        longer: dict[str, Any] = {"--max-steps": 2 * state.global_step}
+    else:
+        longer = {"--num-train-epochs": None, "--epochs": math.ceil(2 * (state.epoch or 0))}
     origin = "the included starter" if model == str(STARTER) else model or "random"
-    settings = {"weights to begin with": origin} | training_table(trainer)
-    facts, more = _facts(pairs, data), pairs.args.option_for_more
     training_report = TrainingReport(
-        str(args.output_dir), history, rows, facts, settings, longer, more, notes=pairs.notes
+        str(args.output_dir),
+        state.log_history,
+        rows,
+        _facts(pairs, data),
+        settings={"weights to begin with": origin} | training_table(trainer),
+        longer=longer,
+        data=" and ".join(filter(None, (pairs.args.dataset_name, *pairs.args.files("train")))) or "the stream",
+        words=words,
+        notes=pairs.notes,
     )
     if args.is_main_process:
         training_report.save()

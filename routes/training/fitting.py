@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.atomic import write_json
+from ...common.commands import command_line
 from ...common.overrides import parse_overrides
 from ..evaluation.evaluation import KS, evaluate
 from ..family import (
@@ -73,7 +74,8 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
         print(f"{route.format_tree()} ({agrees})")
-    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer routes plan '{plan.target}' --model {folder}")
+    command = command_line(["routes", "plan"], {"--model": folder}, [plan.target])
+    print(f"\nThe model is in {folder}. To plan with it:\n  {command}")
 
 
 def card_details(

@@ -72,7 +72,6 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
-    assert fitted.report.option_for_more == "--train-file MORE-PAIRS.csv"
     assert "fine-tuned from the starter" in texts["README.md"]
     assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
     assert "<td>the included starter</td>" in fitted._repr_html_()
