@@ -181,7 +181,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     is_file = name not in (None, "-")
     if is_file or args.source_column or conditions:  # pandas and datasets load slowly
         from weftformer.training.encoding import finite_number
-        from weftformer.training.files import TABLES, is_table, load_file
+        from weftformer.training.files import TABLES, first_number, is_table, load_file
         from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
@@ -197,7 +197,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
-            for index, row in enumerate(rows)
+            for index, row in enumerate(rows, first_number(name))
         )
     if args.source_column or conditions:
         raise ValueError(f"--source-column and --condition-columns require a table ({', '.join(TABLES)}).")

@@ -358,6 +358,7 @@ def _write_report(
 def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of the data for the report. A stream has no length."""
     facts = {"files": ", ".join(_names(pairs.args)), "columns": f"{pairs.columns.source}, {pairs.columns.target}"}
+    facts |= {f"contradictions ({split})": text for split, text in pairs.contradictions.items()}
     for split, rows in data.items():
         if isinstance(rows, datasets.Dataset):
             sources, targets = row_lengths(rows, ("input_ids", "labels"))

@@ -16,7 +16,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from ..configuration import WeftConfig
 from ..tokenization import iter_columns
 from .encoding import Columns, PairEncoder, is_empty
-from .files import list_names, load_file, load_file_stream
+from .files import first_number, list_names, load_file, load_file_stream
 from .options import DataArguments
 from .sources import TrainedSources, source_key
 from .streaming import flattened
@@ -42,6 +42,7 @@ class Pairs:
         held_out (`datasets.DatasetDict`): the splits "validation" and "test", if there are any.
         columns (`Columns`): the names of the columns.
         trained (`TrainedSources`): the sources that the model will have been trained on, once they are encoded.
+        contradictions (`dict[str, str]`): sentences on sources with different targets, by split, once encoded.
         notes (`list[str]`): what makes the scores uncertain, once they are encoded.
 
     Raises:
@@ -51,7 +52,7 @@ class Pairs:
     """
 
     def __init__(self, args: DataArguments, stream: IterableDataset | None = None):
-        self.trained, self.notes = TrainedSources(), list[str]()
+        self.trained, self.notes, self.contradictions = TrainedSources(), list[str](), dict[str, str]()
         self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
         if args.streaming and args.train_target_file:
             raise ValueError("--train-target-file does not work with --streaming: paste SOURCES TARGETS > pairs.txt")
@@ -81,7 +82,7 @@ class Pairs:
             if file and split == "train" and args.streaming:
                 splits[split] = load_file_stream(file, args.no_header)
             elif file:
-                splits[split] = load_file(file, target_file, args.no_header)
+                splits[split] = load_file(file, target_file, args.no_header, keeps_blank_lines=True)
         return splits
 
     def _from_hub(self) -> dict[str, Any]:
@@ -137,8 +138,9 @@ class Pairs:
         return itertools.islice(iter_columns(rows, names), _VOCABULARY_TEXTS)
 
     def first(self) -> tuple[str, str]:
-        """Return the start of the first source and of its target."""
-        source, target = itertools.islice(self.texts(), 2)
+        """Return the start of the first source with a target, and of this target."""
+        pairs = zip(*[self.texts()] * 2, strict=True)
+        source, target = next((pair for pair in pairs if not is_empty(*pair)), ("", ""))
         return source[:200], target[:200]
 
     def keys(self) -> np.ndarray:
@@ -190,10 +192,14 @@ class Pairs:
         encoder = PairEncoder(
             self.columns, tokenizer, self.limits(config), config.decoder_start_token_id, args.truncate
         )
+        for split in _HUB_SPLITS:
+            if file := args.files(split)[0]:
+                encoder.first_numbers[split] = 1 if args.files(split)[1] else first_number(file, args.no_header)
         in_memory = self.held_out if args.streaming else {"train": self.train, **self.held_out}
         splits: dict[str, Any] = {
             split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()
         }
+        self.contradictions = encoder.contradictions
         held_out = _keys(splits["validation"]).tolist() if "validation" in splits else ()
         self.trained, self.notes = split_validation(splits, args, trained or TrainedSources())
         if args.streaming:

@@ -181,7 +181,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert first != second
     (tmp_path / "bad.csv").write_text("source,length\none two,1\none two,\n")
     assert run(model, "--input-file", "bad.csv", "--condition-columns", "length") == 1
-    assert "Row 1 of bad.csv has '' in condition column 'length'" in capsys.readouterr().err
+    assert "Row 3 of bad.csv has '' in condition column 'length'" in capsys.readouterr().err
     assert run(model, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+import logging
 import shutil
 
 import pytest
 from datasets import Dataset
 
 from weftformer import WeftConfig
+from weftformer.tokenization import train_tokenizer
 from weftformer.training import DataArguments
 from weftformer.training.encoding import Columns
 from weftformer.training.files import load_file, load_file_stream
@@ -160,19 +162,50 @@ def test_what_spreadsheets_write(tmp_path, caplog, mark, encoding, read_as):
         ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
         ("a.csv", "id,a b,c\n1,2,3\n", {}, "for example --source-column 'a b' --target-column c."),
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
-        ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. Put texts that contain a comma in quotation marks."),
-        ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, one per column name, but the first row has 3."),
+        (
+            "a.csv",
+            "x,y\n\na,b,c\n",
+            {},
+            "a.csv: row 3 has 3 cells, and row 1 has 2. Put texts that contain a comma in",
+        ),
+        ("a.csv", 'x,y\n1,"a\nb"\n\n1,2\na,b,c\n', {}, "a.csv: row 5 has 3 cells, and row 1 has 2."),
+        ("a.csv", "1,2\na,b,c\n", {"no_header": True}, "a.csv: row 2 has 3 cells, and row 1 has 2."),
+        ("a.tsv", "x\ty\n1\t2\t\n", {}, "a.tsv: row 2 has 3 cells, and row 1 has 2."),
+        ("a.csv", 'x,y\n1,2\n"1,2\n', {}, "a.csv cannot be read as csv"),
         ("a.txt", "only a source\n", {}, "by a tab"),
         ("a.doc", "x", {}, "has no known file extension"),
         ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist. Did you mean `a.csv`"),
     ],
 )
-def test_messages_about_files(tmp_path, monkeypatch, name, content, arguments, message):
+def test_messages_about_files(tmp_path, monkeypatch, caplog, name, content, arguments, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
     (tmp_path / name).write_text(content)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
         Pairs(DataArguments(train_file=name, **arguments))
-    assert message in str(raised.value)
+    assert message in str(raised.value) and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "row"),
+    [
+        ("a.csv", 'x,y\n1,"a\nb"\n\n1,\n\n', {}, 4),  # a cell of two lines, and blank lines
+        ("a.csv", '1,"a\nb"\n\n1,\n', {"no_header": True}, 3),
+        ("a.tsv", "x\ty\n1\t2\n1\t\n", {}, 3),
+        ("a.txt", "1\t2\n\n1\t\n", {}, 3),
+        ("a.jsonl", '{"x": "1", "y": "2"}\n{"x": "1", "y": ""}\n', {}, 2),
+        ("a.csv", "1\n2\n", {"train_target_file": "b.txt"}, 2),
+    ],
+)
+def test_rows_have_the_numbers_of_a_spreadsheet(tmp_path, caplog, name, text, arguments, row):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "b.txt").write_text("1\n\n")
+    if "train_target_file" in arguments:
+        arguments = {"train_target_file": str(tmp_path / "b.txt")}
+    pairs = Pairs(DataArguments(str(tmp_path / name), validation_split=0, **arguments))
+    data = pairs.encode(train_tokenizer(["12ab"], vocab_size=263), WeftConfig())
+    assert len(data["train"]) == 1 and f"1 with an empty text (row {row})." in caplog.text
+    assert "Skipped: 1 of 2 pairs" in caplog.text and not pairs.contradictions
 
 
 def test_limits_are_those_of_the_arguments_or_the_model(tmp_path):
