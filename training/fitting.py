@@ -123,8 +123,10 @@ def fit(
     if speed := args.describe_speed():
         logger.info(speed)
     use_threads(model, args.threads)
-    if plan.first_cycle is not None:
-        cycles = TwoCyclesCallback(args, plan.first_cycle)
+    if checkpoint:
+        logger.info(f"Continuing from {checkpoint}.")
+    cycles = None if plan.first_cycle is None else TwoCyclesCallback(args, plan.first_cycle)
+    if cycles is not None:
         trainer_options["callbacks"] = [*trainer_options.get("callbacks", ()), cycles]
         trainer_options["schedule"] = cycles.schedule
     trainer = WeftTrainer(
@@ -137,7 +139,7 @@ def fit(
     )
     if trained is not None:
         trained.save(tokenizer)
-    trainer.add_callback(ProgressLinesCallback)
+    trainer.add_callback(ProgressLinesCallback(cycles))
     _remove_earlier_run(args, checkpoint)
     with _same_generation_config(model):
         _train(trainer, checkpoint)
