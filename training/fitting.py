@@ -35,9 +35,9 @@ from .checkpoints import (
     check_output_dir,
     check_same_model,
     find_checkpoint,
-    how_to_resume,
     output_lock,
     remove_checkpoints,
+    resumable,
     save_model_folder,
 )
 from .encoding import longest
@@ -170,10 +170,7 @@ def _remove_earlier_run(args: WeftTrainingArguments, checkpoint: str | None) -> 
 
 
 def _train(trainer: WeftTrainer, checkpoint: str | None) -> None:
-    try:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(how_to_resume(str(trainer.args.output_dir))) from error
+    result = trainer.train(resume_from_checkpoint=checkpoint)
     rows: Any = trainer.train_dataset
     size = {} if isinstance(rows, ShuffledStream) else {"train_samples": len(rows)}
     report(trainer, "train", result.metrics | size)
@@ -272,20 +269,21 @@ def fit_pairs(
         # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
         # sources
         collator = PairCollator(tokenizer, pairs.limits(config), args.device, data_args.pad_to_multiple_of)
-        trainer = fit(
-            build,
-            tokenizer,
-            data,
-            args,
-            partial(_evaluate, data, pairs, model_args, outputs),
-            checkpoint=checkpoint,
-            is_starter=is_starter,
-            trained=pairs.trained,
-            callbacks=[*callbacks],
-            schedule=schedule,
-            compute_metrics=metrics if args.predict_with_generate else None,
-            data_collator=collator,
-        )
+        with resumable(str(args.output_dir), ["train", *words] if words else ()):
+            trainer = fit(
+                build,
+                tokenizer,
+                data,
+                args,
+                partial(_evaluate, data, pairs, model_args, outputs),
+                checkpoint=checkpoint,
+                is_starter=is_starter,
+                trained=pairs.trained,
+                callbacks=[*callbacks],
+                schedule=schedule,
+                compute_metrics=metrics if args.predict_with_generate else None,
+                data_collator=collator,
+            )
         training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path, words)
         return FittedPairs(trainer, first[0], training_report)
 

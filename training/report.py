@@ -94,10 +94,9 @@ class TrainingReport:
         if not self.words:
             return []
         folders = (f"{Path(self.folder)}-{number}" for number in itertools.count(2))
-        is_in_file = not self.words[0].startswith("-")  # where the option cannot be removed
         options = {
-            "--overwrite-output-dir": None,
-            "--resume-from-checkpoint": "false" if is_in_file else None,
+            "--overwrite-output-dir": False,
+            "--resume-from-checkpoint": False,
             "--output-dir": next(folder for folder in folders if not Path(folder).exists()),
         }
         return [command_line(["train", *self.words], options | dict(changes or {}))]

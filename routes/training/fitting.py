@@ -22,6 +22,7 @@ from ..family import (
     longest,
     metric_result,
     output_lock,
+    resumable,
     start,
     writes_routes,
 )
@@ -205,5 +206,6 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
     folder = Path(str(training.output_dir))
     limits = config.max_source_positions, config.max_target_positions
     collator = PairCollator(tokenizer, limits, training.device)
-    fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
+    with resumable(str(folder)):
+        fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
     return results

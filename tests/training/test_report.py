@@ -57,7 +57,10 @@ def test_advice_follows_from_the_interval_and_the_loss(tmp_path, right, wrong, l
         ("--seed 1 --output-dir 'my run' --epochs 40", "--seed 1 --output-dir '{}-2' --epochs 80"),
         ("--output_dir=x --num_train_epochs 40 --seed -1", "--seed -1 --output-dir '{}-2' --epochs 80"),
         ("--resume-from-checkpoint --seed 1 --overwrite_output_dir", "--seed 1 --output-dir '{}-2' --epochs 80"),
-        ("run.yaml", "run.yaml --resume-from-checkpoint false --output-dir '{}-2' --epochs 80"),
+        (
+            "run.yaml",
+            "run.yaml --overwrite-output-dir false --resume-from-checkpoint false --output-dir '{}-2' --epochs 80",
+        ),
     ],
 )
 def test_commands_have_each_option_once(tmp_path, words, expected):
