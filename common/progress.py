@@ -9,7 +9,9 @@ from tqdm import tqdm
 
 # Seconds between two lines.
 SECONDS = 10.0
-_LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {rate_fmt}, {remaining} left"
+# tqdm's own rate turns into seconds for an item when it is below 1.
+_LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {rate_noinv_fmt}, {remaining} left"
+_BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
 
 
 class Progress(tqdm):
@@ -28,7 +30,7 @@ class Progress(tqdm):
         lines: dict[str, Any] = {"mininterval": SECONDS, "delay": SECONDS, "bar_format": _LINE, "leave": False}
         super().__init__(
             desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr, disable=not is_shown,
-            **({} if self.is_bar else lines),
+            **({"bar_format": _BAR} if self.is_bar else lines),
         )  # fmt: skip
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def score_pairs(
-    task: TextTask, rows: Dataset, columns: Columns, settings: TextSettings, *, batch_size: int = 32
+    task: TextTask, rows: Dataset, columns: Columns, settings: TextSettings, *, batch_size: int = 32, first: int = 1
 ) -> TextMetrics:
     """Generate a text for the source of each pair. A source that the model cannot read counts as wrong.
 
@@ -27,6 +27,7 @@ def score_pairs(
         columns: the names of their columns.
         settings: the settings of generation.
         batch_size: the number of pairs in a batch.
+        first: the number of the first row, for messages.
 
     Returns:
         The metrics, with the texts: `scores()`, `intervals()` and `rows()`.
@@ -39,7 +40,9 @@ def score_pairs(
     for index, row in enumerate(rows):
         source, target = str(row[columns.source]), str(row[columns.target])
         if not is_empty(source, target):
-            conditions = tuple(finite_number(row[name], "the file", index, name) for name in columns.conditions)
+            conditions = tuple(
+                finite_number(row[name], "the file", index + first, name) for name in columns.conditions
+            )
             pairs.append((Line(source, conditions), target))
     if not pairs:
         raise ValueError(f"All {len(rows)} pairs have an empty text: there is nothing to score.")

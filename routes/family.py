@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tokenization.checks import shown
     from ..training import WeftTrainer, WeftTrainingArguments
     from ..training.batching import PairCollator
-    from ..training.checkpoints import check_same_model, output_lock
+    from ..training.checkpoints import check_same_model, output_lock, resumable
     from ..training.encoding import longest
     from ..training.fitting import fit, start
     from ..training.options import TrainingOptions, common_option, option

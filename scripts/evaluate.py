@@ -43,9 +43,11 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.common.atomic import write_json
     from weftformer.inference import TextTask
     from weftformer.inference.scoring import score_pairs
+    from weftformer.training.files import first_number
     from weftformer.training.metrics import verdict, wrong_rows
     from weftformer.training.options import DataArguments
     from weftformer.training.pairs import Pairs, trained_columns
+    from weftformer.training.sources import TrainedSources
 
     task = TextTask(*load_model(args, "texts"))
     columns = trained_columns(args.model)
@@ -61,7 +63,8 @@ def main(args: argparse.Namespace) -> None:
     except ValueError as error:
         raise ValueError(f"{error} If these are routes, `weftformer routes evaluate` scores them.") from error
     settings = task.settings(args.beams, args.max_new_tokens)
-    metrics = score_pairs(task, pairs.train, pairs.columns, settings, batch_size=args.batch_size)
+    first = first_number(args.file)
+    metrics = score_pairs(task, pairs.train, pairs.columns, settings, batch_size=args.batch_size, first=first)
     scores, intervals = metrics.scores(), metrics.intervals()
     if num_skipped := len(pairs) - len(metrics.references):
         print(f"{num_skipped:,} of {len(pairs):,} pairs have an empty text and are skipped.", file=sys.stderr)
@@ -70,6 +73,8 @@ def main(args: argparse.Namespace) -> None:
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
     print(verdict(wrong_rows(metrics.rows()), len(metrics.references)))
+    for note in TrainedSources.load(args.model).notes(pairs.keys()):
+        print(note)
     if args.json is not None:
         write_json(args.json, {"pairs": len(metrics.references), "scores": scores, "intervals": intervals})
 

@@ -5,8 +5,10 @@ output corresponds to line n of the input, or to row n of a table (blank lines o
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -34,6 +36,8 @@ _OPTIONS = (
 )  # fmt: skip
 _SAMPLING = ("temperature", "top_k", "top_p")
 _OF_PARTS = ("number", "state", "seconds")
+# A text below this probability is doubtful, and so many are named.
+_DOUBTFUL, _SHOWN = 0.5, 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", help="folder or Hub id of a trained text model; required, except with --join")
     add("--input-file", metavar="FILE",
         help="one text per line; or a csv, tsv, json, jsonl or parquet table; .gz, .zst too; - is stdin")  # fmt: skip
-    add("--output-file", type=output_place, metavar="FILE", help="file to write (default: standard output)")
+    add("--output-file", type=output_place, metavar="FILE",
+        help="file to write (default: standard output); .csv: with sources and probabilities")  # fmt: skip
     add("--source-column", metavar="NAME", help="column of a table to read (default: as in training)")
     add("--resume", action="store_true", help="continue an interrupted run, whose lines are in FILE.parts")
     add("--beams", type=positive, metavar="N", help="width of the search (default: as saved with the model)")
@@ -115,7 +120,7 @@ def main(args: argparse.Namespace) -> int:
     lines, rows = list(read(args)), list[dict[str, Any]]()
     task = GenerateTask(
         args.model, loading_options(args), args.threads, _options(args), _settings(args), args.batch_size, args.seed,
-        args.json_lines, len(_conditions(args)),
+        args.json_lines or _is_csv(args), len(_conditions(args)),
     )  # fmt: skip
     if is_shared(args):
         states = run_shared(args, task, lines)
@@ -132,7 +137,7 @@ def main(args: argparse.Namespace) -> int:
         job.run(task, list(enumerate(lines)), parts, is_shown=not args.no_progress, take=take)
         if args.output_file is not None:
             _save(args, rows if parts is None else parts.rows(COMMAND))
-        return report(rows if parts is None else parts.rows(COMMAND))
+        return report(rows if parts is None else parts.rows(COMMAND), names_doubtful=_is_csv(args))
 
 
 def _save(args: argparse.Namespace, rows: Iterable[dict[str, Any]]) -> None:
@@ -142,13 +147,33 @@ def _save(args: argparse.Namespace, rows: Iterable[dict[str, Any]]) -> None:
         ValueError: lines are missing; the message names them. OSError: a file cannot be read or written.
     """
     with atomic_write(args.output_file) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(_line(args, row) + "\n" for row in rows)
+        if not _is_csv(args):
+            file.writelines(_line(args, row) + "\n" for row in rows)
+            return
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["source", "text", "probability"])
+        for row in rows:
+            probability = _probability(row)
+            table.writerow([row["source"], row["text"], "" if probability is None else f"{probability:.4f}"])
 
 
-def report(rows: Iterable[dict[str, Any]]) -> int:
-    """Report texts that were cut and lines that the model cannot read, on stderr. Return the exit code."""
-    num_lines, num_cut, problems = 0, 0, []
+def _is_csv(args: argparse.Namespace) -> bool:
+    return str(args.output_file).endswith(".csv") and not args.json_lines
+
+
+def _probability(row: dict[str, Any]) -> float | None:
+    return None if row.get("score") is None else math.exp(row["score"])
+
+
+def report(rows: Iterable[dict[str, Any]], names_doubtful: bool = False) -> int:
+    """Report texts that were cut, texts that are improbable (`names_doubtful`, by their rows in a csv), and lines that
+    the model cannot read, on stderr. Return the exit code.
+    """
+    num_lines, num_cut, problems, doubtful = 0, 0, [], []
     for row in rows:
+        probability = _probability(row)
+        if names_doubtful and probability is not None and probability < _DOUBTFUL:
+            doubtful.append((probability, num_lines + 2))  # below the header
         num_lines += 1
         num_cut += row.get("is_cut", False)
         if "problem" in row:
@@ -157,6 +182,10 @@ def report(rows: Iterable[dict[str, Any]]) -> int:
     if num_cut:
         message = f"{num_cut} of {num_lines} texts were cut at the largest number of tokens: raise --max-new-tokens."
         print(f"{command}: {message}", file=sys.stderr)
+    if doubtful:
+        numbers = ", ".join(str(number) for _, number in sorted(doubtful)[:_SHOWN])
+        message = f"{len(doubtful)} of {num_lines} texts with a probability below {_DOUBTFUL:.0%}, the lowest first"
+        print(f"{command}: {message}: row {numbers}{', ...' if len(doubtful) > _SHOWN else ''}.", file=sys.stderr)
     if problems:
         message = f"the model cannot read {len(problems)} of {num_lines} lines, and their output lines are empty."
         print(f"{command}: {message} {problems[0]}", file=sys.stderr)
@@ -181,7 +210,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
     is_file = name not in (None, "-")
     if is_file or args.source_column or conditions:  # pandas and datasets load slowly
         from weftformer.training.encoding import finite_number
-        from weftformer.training.files import TABLES, is_table, load_file
+        from weftformer.training.files import TABLES, first_number, is_table, load_file
         from weftformer.training.pairs import trained_columns
     if is_file and is_table(name):
         rows = load_file(name)
@@ -197,7 +226,7 @@ def read(args: argparse.Namespace) -> Iterable[Line]:
                 )
         return (
             Line(_text(row[source]), tuple(finite_number(row[column], name, index, column) for column in conditions))
-            for index, row in enumerate(rows)
+            for index, row in enumerate(rows, first_number(name))
         )
     if args.source_column or conditions:
         raise ValueError(f"--source-column and --condition-columns require a table ({', '.join(TABLES)}).")

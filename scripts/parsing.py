@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weftformer.common.commands import FILES_OF_ARGUMENTS
 from weftformer.common.extensions import parts_of_extensions
 from weftformer.common.rules import closest
 
@@ -105,7 +106,7 @@ def parse_dataclasses(words: Sequence[str], *kinds: type, prog: str) -> tuple[An
             parser.add_argument(f"--no-{flag.lstrip('-')}", **no)
     parser.add_argument("--help-all", action="help", help="show this list")
     words = list(words)
-    if words and Path(words[0]).suffix in (".yaml", ".yml", ".json"):
+    if words and Path(words[0]).suffix in FILES_OF_ARGUMENTS:
         # as defaults, not as arguments: texts are then converted as on the command line (YAML reads 5e-4 as text)
         parser.set_defaults(**_read(Path(words.pop(0)), actions))
     return filler.parse_dict(vars(parser.parse_args(words)), allow_extra_keys=True)

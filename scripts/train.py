@@ -1,9 +1,9 @@
 """Train a model on pairs of texts, score generated texts, and save it in a folder for `from_pretrained`."""
 
 import argparse
-import shlex
 from pathlib import Path
 
+from weftformer.common.commands import command_line
 from weftformer.scripts.arguments import add_common_options
 from weftformer.training.options import DataArguments, ModelArguments, TrainingOptions
 
@@ -34,23 +34,20 @@ def main(args: argparse.Namespace) -> None:
     end_with_agent()  # before the arguments, which wait for the other processes
     model_args, data_args, training_args = parse_arguments(args.words)
     set_up_logging(training_args.is_main_process)
-    training = fit_pairs(model_args, data_args, training_args)
+    training = fit_pairs(model_args, data_args, training_args, words=args.words)
     if training_args.is_main_process:
-        training.report.command = shlex.join(["weftformer", "train", *args.words])
         print(training.report)
-        print(_how_to_use(training_args.output_dir, training.example, len(data_args.condition_names)))
+        print(how_to_use(training_args.output_dir, training.example, data_args))
 
 
-def _how_to_use(folder: str, source: str, num_conditions: int) -> str:
-    words = ["weftformer", "generate", "--model", folder]
-    if num_conditions:  # the command takes conditions from a table
-        words += ["--input-file", "NEW.csv"]
-    elif source.startswith("-"):  # a text, not an option
-        words += ["--", source]
-    else:
-        words.append(source)
-    card = Path(folder) / "README.md"
-    return f"Saved in {folder}. To use it:\n  {shlex.join(words)}\nIn Python: {card} has the lines."
+def how_to_use(folder: str, source: str, args: DataArguments) -> str:
+    """Return the last lines of a training: the folder of the model, and a command that uses it."""
+    options: dict[str, str | None] = {"--model": folder}
+    if args.condition_names:  # the command takes conditions from a table
+        options |= {"--input-file": args.train_file, "--condition-columns": args.condition_columns}
+    command = command_line(["generate"], options, [] if args.condition_names else [source])
+    use = "" if args.condition_names and not args.train_file else f" To use it:\n  {command}"
+    return f"Saved in {folder}.{use}\nIn Python: {Path(folder) / 'README.md'} has the lines."
 
 
 def set_up_logging(is_main_process: bool) -> None:

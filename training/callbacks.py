@@ -48,24 +48,6 @@ class PushCodeCallback(TrainerCallback):
                 export_code(args.output_dir, type(model.config))
 
 
-class ProgressLinesCallback(TrainerCallback):
-    """Writes the progress of a training to stderr, as a line every few seconds. A terminal has transformers' bar."""
-
-    _progress: Progress | None = None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero and not sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
-            self._progress = Progress("Training", state.max_steps, "steps", done=state.global_step)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self._progress is not None:
-            self._progress.update()
-
-    def on_train_end(self, args, state, control, **kwargs):
-        if self._progress is not None:
-            self._progress.close()
-
-
 class TwoCyclesCallback(TrainerCallback):
     """Trains in two cycles of the learning rate, and keeps the better weights.
 
@@ -90,17 +72,17 @@ class TwoCyclesCallback(TrainerCallback):
 
     def schedule(self, step: int, num_steps: int) -> float:
         """Return the factor of the learning rate, for [`WeftTrainer`]."""
-        warmup, end = self.args.get_warmup_steps(num_steps), self._end_of_first(num_steps)
+        warmup, end = self.args.get_warmup_steps(num_steps), self.end_of_first(num_steps)
         if step < warmup:
             return step / warmup
         begin, end = (warmup, end) if step < end else (end, num_steps)
         return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - begin) / max(1, end - begin)))
 
     def on_step_end(self, args, state, control, **kwargs):
-        control.should_evaluate |= state.global_step in (self._end_of_first(state.max_steps), state.max_steps)
+        control.should_evaluate |= state.global_step in (self.end_of_first(state.max_steps), state.max_steps)
 
     def on_evaluate(self, args, state, control, model=None, **kwargs):
-        end = self._end_of_first(state.max_steps)
+        end = self.end_of_first(state.max_steps)
         if state.global_step != end:
             return
         first_scores = _scores(state, end)
@@ -114,12 +96,12 @@ class TwoCyclesCallback(TrainerCallback):
                 save_model(weft_model(model), str(path))
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        if _scores(state, self._end_of_first(state.max_steps)):  # when a run that ended is resumed
+        if _scores(state, self.end_of_first(state.max_steps)):  # when a run that ended is resumed
             self.on_evaluate(args, state, control, model)
 
     def on_train_end(self, args, state, control, model=None, **kwargs):
         first_scores, last_scores = (
-            _scores(state, step) for step in (self._end_of_first(state.max_steps), state.max_steps)
+            _scores(state, step) for step in (self.end_of_first(state.max_steps), state.max_steps)
         )
         was_better = first_scores and last_scores and first_scores["eval_loss"] < last_scores["eval_loss"]
         if (
@@ -143,9 +125,40 @@ class TwoCyclesCallback(TrainerCallback):
     def _weights_of_first(self) -> Path:
         return Path(self.args.output_dir, "first-cycle.safetensors")
 
-    def _end_of_first(self, num_steps: int) -> int:
+    def end_of_first(self, num_steps: int) -> int:
+        """Return the step at which the first cycle ends."""
         warmup = self.args.get_warmup_steps(num_steps)
         return warmup + round(self.first * (num_steps - warmup))
+
+
+class ProgressLinesCallback(TrainerCallback):
+    """Writes the progress of a training to stderr, as a line every few seconds. A terminal has transformers' bar.
+
+    Args:
+        cycles: the cycles of the training, which may end after the first: until then, its steps are counted.
+    """
+
+    _progress: Progress | None = None
+
+    def __init__(self, cycles: TwoCyclesCallback | None = None):
+        self.cycles = cycles
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero and not sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
+            self._progress = Progress("Training", self._num_steps(state), "steps", done=state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.total = self._num_steps(state)
+            self._progress.update()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._progress is not None:
+            self._progress.close()
+
+    def _num_steps(self, state: TrainerState) -> int:
+        end = state.max_steps if self.cycles is None else self.cycles.end_of_first(state.max_steps)
+        return end if state.global_step <= end else state.max_steps
 
 
 def _scores(state: TrainerState, step: int) -> dict[str, Any]:

@@ -4,7 +4,8 @@ import logging
 import os
 import re
 import shutil
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..common.atomic import locked_folder, staging_folder
+from ..common.commands import command_line
 from ..common.rules import integer
 from ..configuration import WeftConfig
 from ..configuration.fields import TRAINING_FIELDS
@@ -197,12 +199,28 @@ def remove_checkpoints(folder: str | os.PathLike) -> None:
         Path(folder, name).unlink(missing_ok=True)
 
 
-def how_to_resume(folder: str) -> str:
-    """Return the sentence that an interrupted run ends with."""
+@contextmanager
+def resumable(folder: str, words: Sequence[str] = ()) -> Iterator[None]:
+    """Let a run that is interrupted end with a sentence on how it is resumed.
+
+    Args:
+        folder: the folder of the run.
+        words: the words of its command after `weftformer`, if there are any.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_how_to_resume(folder, words)) from error
+
+
+def _how_to_resume(folder: str, words: Sequence[str]) -> str:
     folders = checkpoints(folder)
     if not folders:
         return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
-    return f"The same command with --resume-from-checkpoint true continues from {folders[0]}."
+    if not words:
+        return f"The same run with --resume-from-checkpoint true continues from {folders[0]}."
+    options = {"--overwrite-output-dir": False, "--resume-from-checkpoint": "true"}
+    return f"This command continues from {folders[0]}:\n  {command_line(words, options)}"
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:

@@ -2,8 +2,10 @@
 
 import logging
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress, islice
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
 from ..common.panics import panics_as_errors
+from ..common.words import counted
 from ..tokenization import encode_checked
 from .batching import row_lengths
+from .sources import source_key
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
@@ -41,6 +45,10 @@ class PairEncoder:
         decoder_start_token_id: the model's start token.
         truncate: whether to truncate long texts instead of leaving their pairs out.
 
+    Attributes:
+        first_numbers (`dict[str, int]`): the number of the first row of a split in messages. Defaults to 1.
+        contradictions (`dict[str, str]`): sentences on sources with different targets, by the split that has some.
+
     Raises:
         ValueError: while it encodes: a source or target is not a text or not in the vocabulary, a condition is not a
             finite number, or a target contains a special token. The message names split, row and column.
@@ -56,10 +64,15 @@ class PairEncoder:
     ):
         self.columns, self.tokenizer, self.limits = columns, tokenizer, limits
         self.start, self.truncate = decoder_start_token_id, truncate
+        self.first_numbers: dict[str, int] = {}
+        self.contradictions: dict[str, str] = {}
+        self._held_out: frozenset[int] = frozenset()
         self._has_warned = False
 
     def encode(self, split: str, dataset: Dataset, num_proc: int | None = None) -> Dataset:
-        """Encode a split. A warning counts pairs that are left out and repeated pairs, with the first row numbers.
+        """Encode a split. The rows also have their `source_key`, see [`source_key`].
+
+        Warnings count sources with different targets, repeated pairs, and pairs that are left out, with row numbers.
 
         Raises:
             ValueError: as in the class, or no pairs are left.
@@ -75,13 +88,15 @@ class PairEncoder:
         self._report(split, dataset, columns_of_rows["row"][:] if len(columns_of_rows) else [])
         return columns_of_rows.remove_columns("row")
 
-    def stream(self, rows: IterableDataset, **order: Any) -> ShuffledStream:
+    def stream(self, rows: IterableDataset, held_out: Iterable[int] = (), **order: Any) -> ShuffledStream:
         """Return pairs as a stream of batches, encoded while they are read. Rows are numbered in reading order.
 
         Args:
             rows: the training pairs.
+            held_out: the numbers of the sources whose pairs are left out, see [`source_key`].
             **order: `buffer_size`, `seed` and `name`, see [`ShuffledStream`].
         """
+        self._held_out = frozenset(held_out)
         if rows.column_names is not None:  # the types of other columns may differ between files
             columns = {name.partition(".")[0] if name not in rows.column_names else name for name in self._names}
             rows = rows.select_columns(sorted(columns))
@@ -93,34 +108,37 @@ class PairEncoder:
 
     def _encode_stream(self, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
         """Encode some rows of a stream, and warn when pairs are left out for the first time."""
+        first = rows[0] + self.first_numbers.get("train", 1)
         for name in self._names:
             if name not in batch:
-                raise ValueError(
-                    f"Row {rows[0]} of train has no column {name!r}; it has {', '.join(map(repr, batch))}."
-                )
+                raise ValueError(f"Row {first} of train has no column {name!r}; it has {', '.join(map(repr, batch))}.")
         columns_of_rows = self("train", batch, rows)
         num_left_out = len(rows) - len(columns_of_rows.pop("row"))
         if num_left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{num_left_out} of {len(rows)} pairs of the stream, from row {rows[0]} on, are skipped: they have an "
+                f"{num_left_out} of {len(rows)} pairs of the stream, from row {first} on, are skipped: they have an "
                 f"empty text{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped "
                 "later are not reported."
             )
-        return columns_of_rows
+        is_trained = [key not in self._held_out for key in columns_of_rows.pop("source_key")]
+        return {name: [*compress(values, is_trained)] for name, values in columns_of_rows.items()}
 
     def __call__(self, split: str, batch: dict[str, list], rows: list[int]) -> dict[str, list]:
-        """Encode columns of rows with these numbers. The result also has the `row` of each pair."""
+        """Encode columns of rows with these indices. The result also has the `row` and `source_key` of each pair."""
         columns, tokenizer = self.columns, self.tokenizer
+        row_numbers = [row + self.first_numbers.get(split, 1) for row in rows]
         for column in (columns.source, columns.target):
-            _check_texts(batch[column], split, column, rows)
+            _check_texts(batch[column], split, column, row_numbers)
         sources, targets = (
-            text_ids(tokenizer, kind, batch[column], [f"Row {row} of {split}, column {column!r}" for row in rows])
+            text_ids(
+                tokenizer, kind, batch[column], [f"Row {row} of {split}, column {column!r}" for row in row_numbers]
+            )
             for kind, column in (("text", columns.source), ("text_target", columns.target))
         )
         forbidden = {tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id} - {None}
         special = set(tokenizer.all_special_ids)
-        columns_of_rows: dict[str, list] = {"row": [], "input_ids": [], "labels": []}
+        columns_of_rows: dict[str, list] = {"row": [], "source_key": [], "input_ids": [], "labels": []}
         if columns.conditions:
             columns_of_rows["condition_values"] = []
         for index, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
@@ -128,8 +146,8 @@ class PairEncoder:
             if not forbidden.isdisjoint(labels[:-1]):
                 token = tokenizer.convert_ids_to_tokens(next(i for i in labels if i in forbidden))
                 raise ValueError(
-                    f"Row {row} of {split} contains the special token {token!r} in column {columns.target!r}: remove "
-                    f"it from the text {batch[columns.target][index][:80]!r}."
+                    f"Row {row_numbers[index]} of {split} contains the special token {token!r} in column "
+                    f"{columns.target!r}: remove it from the text {batch[columns.target][index][:80]!r}."
                 )
             if is_empty(batch[columns.source][index], batch[columns.target][index]):
                 continue
@@ -139,13 +157,15 @@ class PairEncoder:
                 )
             if len(source) > self.limits[0] or len(labels) > self.limits[1]:
                 continue
+            numbers = [
+                finite_number(batch[name][index], split, row_numbers[index], name) for name in columns.conditions
+            ]
             columns_of_rows["row"].append(row)
+            columns_of_rows["source_key"].append(source_key(batch[columns.source][index], numbers))
             columns_of_rows["input_ids"].append(source)
             columns_of_rows["labels"].append(labels)
             if columns.conditions:
-                columns_of_rows["condition_values"].append(
-                    [finite_number(batch[name][index], split, row, name) for name in columns.conditions]
-                )
+                columns_of_rows["condition_values"].append(numbers)
         return columns_of_rows
 
     def _report(self, split: str, dataset: Dataset, encoded_rows: list[int]) -> None:
@@ -154,23 +174,42 @@ class PairEncoder:
             raise ValueError(
                 f"All {len(dataset)} pairs of {split} are empty or too long ({limits}): raise the limits."
             )
-        frame = dataset.select_columns([columns.source, columns.target, *columns.conditions]).to_pandas()
-        repeats = np.flatnonzero(frame.duplicated())
+        inputs, texts = [columns.source, *columns.conditions], [columns.source, columns.target]
+        frame = dataset.select_columns([*inputs, columns.target]).to_pandas()
+        is_encoded = np.isin(frame.index, encoded_rows)
+        frame.index += self.first_numbers.get(split, 1)
+        frame[texts] = frame[texts].apply(lambda column: column.str.strip())
+        is_line = (frame[texts] != "").any(axis=1)  # a blank one is no pair
+        frame, is_encoded = frame[is_line], is_encoded[is_line]
+        different = frame[is_encoded].drop_duplicates()
+        groups = different[different.duplicated(inputs, keep=False)].groupby(inputs, sort=False)
+        if len(groups):
+            examples = [
+                f"{rows[columns.source].iloc[0][:80]!r} has "
+                + " and ".join(
+                    f"{text[:80]!r} (row {number})" for number, text in rows[columns.target].head(3).items()
+                )
+                for _, rows in islice(groups, 3)
+            ]
+            self.contradictions[split] = (
+                f"{counted(len(groups), 'source')} with different targets: {'; '.join(examples)}"
+                f"{'; ...' if len(groups) > len(examples) else '.'}"
+            )
+            logger.warning(f"In {split}, {self.contradictions[split]}")
+        size, repeats = f"of {counted(len(frame), 'pair')} of {split}", frame.index[frame.duplicated()]
         if len(repeats):
-            logger.warning(f"{len(repeats)} of {len(frame)} pairs of {split} repeat earlier ones ({_rows(repeats)}).")
-        out = np.setdiff1d(np.arange(len(frame)), encoded_rows)
-        texts = frame.iloc[out]
-        empty = np.array([*map(is_empty, texts[columns.source], texts[columns.target])], dtype=bool)
+            logger.warning(f"Repeated: {len(repeats)} {size} ({_rows(repeats)}).")
+        is_empty = (frame[texts] == "").any(axis=1)
         reasons = [
             f"{len(rows)} {reason} ({_rows(rows)})"
             for rows, reason in (
-                (out[empty], "have an empty text"),
-                (out[~empty], f"are too long for {limits} (--truncate shortens them)"),
+                (frame.index[~is_encoded & is_empty], "with an empty text"),
+                (frame.index[~is_encoded & ~is_empty], f"too long for {limits} (--truncate shortens them)"),
             )
             if len(rows)
         ]
         if reasons:
-            logger.warning(f"{len(out)} of {len(frame)} pairs of {split} are skipped: {', '.join(reasons)}.")
+            logger.warning(f"Skipped: {(~is_encoded).sum()} {size}, {', '.join(reasons)}.")
 
 
 def longest(dataset: Dataset) -> int:
@@ -251,7 +290,7 @@ def is_empty(source: str, target: str) -> bool:
     return not source.strip() or not target.strip()
 
 
-def _rows(rows: np.ndarray) -> str:
+def _rows(rows: Sequence[int]) -> str:
     return f"row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{', ...' if len(rows) > 5 else ''}"
 
 

@@ -83,7 +83,9 @@ def _matching(file: str) -> list[str]:
     return files
 
 
-def load_file(file: str, target_file: str | None = None, no_header: bool = False) -> Dataset:
+def load_file(
+    file: str, target_file: str | None = None, no_header: bool = False, keeps_blank_lines: bool = False
+) -> Dataset:
     """Load one file of training pairs.
 
     The ending of the name determines the format. Columns of csv, tsv, txt and xlsx files are always texts: "007" and
@@ -94,6 +96,8 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         file: the file, or a folder of `Dataset.save_to_disk`.
         target_file: a text file with the targets. Line i is then the target of line i in `file`.
         no_header: whether the first line of a csv or tsv file is a pair instead of the column names.
+        keeps_blank_lines: whether a blank line of a csv or tsv file is a row of empty texts, so that rows have the
+            numbers of the file, see [`first_number`].
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -114,12 +118,19 @@ def load_file(file: str, target_file: str | None = None, no_header: bool = False
         return _load_aligned(file, target_file)
     if _kind(file) == "xlsx":
         return _load_excel(file, no_header)
-    kind, options = _reader(file, no_header)
+    kind, options = _reader(file, no_header, is_stream=False)
+    if kind == "csv":
+        options["skip_blank_lines"] = not keeps_blank_lines
     dataset = _load(kind, file, **options)
     if kind == "csv":
         return dataset
     dataset = dataset.flatten()  # {"translation": {"en": ..., "de": ...}} becomes translation.en, ...
     return _with_numbers_as_written(dataset, file) if kind == "json" else dataset
+
+
+def first_number(file: str, no_header: bool = False) -> int:
+    """Return the number of the first pair of a file, as a spreadsheet or an editor numbers it: 2 below a header."""
+    return 2 if _known_kind(file) in ("csv", "tsv", "xlsx") and not no_header else 1
 
 
 def _read_through(file: str) -> None:
@@ -188,7 +199,7 @@ class _CheckedFiles(BaseCompressedFileFileSystem):
 fsspec.register_implementation(_CheckedFiles.protocol, _CheckedFiles, clobber=True)
 
 
-def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
+def _reader(file: str, no_header: bool, is_stream: bool = True) -> tuple[str, dict[str, Any]]:
     """Return the reader of `datasets` for a file, and its options."""
     kind = _kind(file)
     if kind == "json" or kind == "parquet":
@@ -199,7 +210,7 @@ def _reader(file: str, no_header: bool) -> tuple[str, dict[str, Any]]:
     with _text(file) as text:
         lines, head = itertools.tee(text)
         dialect = _dialect(head) if kind == "csv" else _TabSeparated
-        first_row = _first_row(file, csv.reader(lines, dialect), dialect, has_names=not is_headless)
+        first_row = _first_row(file, csv.reader(lines, dialect), dialect, is_stream)
         names = _names(len(first_row)) if is_headless else first_row
         return "csv", {
             "sep": dialect.delimiter,
@@ -260,12 +271,16 @@ def _load_aligned(file: str, target_file: str) -> Dataset:
 
 
 def _load(kind: str, file: str, **options) -> Dataset:
+    verbosity = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # a reader also logs the error that it raises
     try:
         return load_dataset(kind, data_files=file, split="train", **options)
     except Exception as error:  # each format and compression has errors of its own
         if "corresponds to no data" in str(error):  # the message of datasets for a file without rows
             raise ValueError(f"{file} has no training pairs.") from error
         raise ValueError(f"{file} cannot be read as {kind}: {error.__cause__ or error}") from error
+    finally:
+        datasets.logging.set_verbosity(verbosity)
 
 
 def _with_numbers_as_written(dataset: Dataset, file: str) -> Dataset:
@@ -313,18 +328,20 @@ def _kind(file: str) -> str:
     return kind
 
 
-def _first_row(file: str, rows: Iterator[list[str]], dialect: type[csv.Dialect], has_names: bool) -> list[str]:
-    row = next(rows, None)
-    if not row:
+def _first_row(file: str, rows: Iterator[list[str]], dialect: type[csv.Dialect], is_stream: bool) -> list[str]:
+    """Return the first row of a file, none of whose rows has more cells. Of a stream, only the second is checked."""
+    first = next(rows, None)
+    if not first:
         raise ValueError(f"{file} is empty, or begins with an empty line.")
-    second = next(filter(None, rows), []) if has_names else []
-    if len(second) > len(row):  # pandas would take the first field for the name of the row, and shift the others
-        hint = " Put texts that contain a comma in quotation marks." if dialect is csv.excel else ""
-        raise ValueError(
-            f"{file} cannot be read as csv: expected {len(row)} fields, one per column name, but the first row has "
-            f"{len(second)}.{hint}"
-        )
-    return row
+    with suppress(csv.Error):  # the reader of the pairs gives the reason
+        for number, row in enumerate(rows, 2):
+            # pandas would take the first cell of the second row for the name of the row, and shift the others
+            if len(row) > len(first):
+                hint = " Put texts that contain a comma in quotation marks." if dialect is csv.excel else ""
+                raise ValueError(f"{file}: row {number} has {len(row)} cells, and row 1 has {len(first)}.{hint}")
+            if is_stream and row:
+                break
+    return first
 
 
 def list_names(names: Sequence[str] | DatasetDict) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,9 +35,9 @@ from .checkpoints import (
     check_output_dir,
     check_same_model,
     find_checkpoint,
-    how_to_resume,
     output_lock,
     remove_checkpoints,
+    resumable,
     save_model_folder,
 )
 from .encoding import longest
@@ -45,6 +46,7 @@ from .options import DataArguments, ModelArguments
 from .pairs import Pairs
 from .planning import facts_of, plan_training, replaced
 from .report import OUTPUTS, PAGE, TrainingReport
+from .sources import TrainedSources
 from .streaming import ShuffledStream
 from .trainer import WeftTrainer
 
@@ -79,6 +81,7 @@ def fit(
     *,
     checkpoint: str | None = None,
     is_starter: bool = False,
+    trained: TrainedSources | None = None,
     **trainer_options: Any,
 ) -> WeftTrainer:
     """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
@@ -91,6 +94,7 @@ def fit(
         evaluate: measures the trained model. It returns additional facts for the model card.
         checkpoint: the folder to resume from, see [`start`].
         is_starter: whether the model is the included starter.
+        trained: the sources that the model will have been trained on. None if they are not known.
         **trainer_options: further arguments of [`WeftTrainer`].
 
     Returns:
@@ -119,8 +123,10 @@ def fit(
     if speed := args.describe_speed():
         logger.info(speed)
     use_threads(model, args.threads)
-    if plan.first_cycle is not None:
-        cycles = TwoCyclesCallback(args, plan.first_cycle)
+    if checkpoint:
+        logger.info(f"Continuing from {checkpoint}.")
+    cycles = None if plan.first_cycle is None else TwoCyclesCallback(args, plan.first_cycle)
+    if cycles is not None:
         trainer_options["callbacks"] = [*trainer_options.get("callbacks", ()), cycles]
         trainer_options["schedule"] = cycles.schedule
     trainer = WeftTrainer(
@@ -131,7 +137,9 @@ def fit(
         processing_class=tokenizer,
         **trainer_options,
     )
-    trainer.add_callback(ProgressLinesCallback)
+    if trained is not None:
+        trained.save(tokenizer)
+    trainer.add_callback(ProgressLinesCallback(cycles))
     _remove_earlier_run(args, checkpoint)
     with _same_generation_config(model):
         _train(trainer, checkpoint)
@@ -162,10 +170,7 @@ def _remove_earlier_run(args: WeftTrainingArguments, checkpoint: str | None) -> 
 
 
 def _train(trainer: WeftTrainer, checkpoint: str | None) -> None:
-    try:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(how_to_resume(str(trainer.args.output_dir))) from error
+    result = trainer.train(resume_from_checkpoint=checkpoint)
     rows: Any = trainer.train_dataset
     size = {} if isinstance(rows, ShuffledStream) else {"train_samples": len(rows)}
     report(trainer, "train", result.metrics | size)
@@ -208,6 +213,7 @@ def fit_pairs(
     *,
     callbacks: Sequence[TrainerCallback] = (),
     schedule: Callable[..., float] | None = None,
+    words: Sequence[str] = (),
 ) -> FittedPairs:
     """Train a model on pairs of texts, evaluate it by generation, and save it with tokenizer and model card.
 
@@ -220,6 +226,7 @@ def fit_pairs(
         train_dataset: training pairs as a stream, instead of those in `data_args`, which then need `streaming=True`.
             The stream must give the same rows whenever it is read.
         callbacks, schedule: as in [`WeftTrainer`].
+        words: the words of `weftformer train` that gave the arguments, for the commands that the report advises.
 
     Returns:
         The trainer, with the trained model, a source to try it on, and the report.
@@ -238,6 +245,7 @@ def fit_pairs(
         logger.info(
             f'Reading "{columns.source}", writing "{columns.target}". The first pair:\n  {first[0]!r}\n  {first[1]!r}'
         )
+        trained = TrainedSources.load(checkpoint or model_args.model_name_or_path)
         if is_starter := starts_from_starter(model_args, pairs):
             logger.info("Starting from the included starter (--from-scratch begins with random weights).")
             model_args = replace(model_args, model_name_or_path=str(STARTER))
@@ -250,7 +258,7 @@ def fit_pairs(
             check_same_model(config, checkpoint)
         seed = args.data_seed if data_args.streaming and args.data_seed is not None else args.seed
         with args.main_process_first(desc="tokenizing"):
-            data = pairs.encode(tokenizer, config, seed)
+            data = pairs.encode(tokenizer, config, seed, trained)
 
         def build() -> WeftForConditionalGeneration:
             model = build_model(model_args, config, distributed_config)
@@ -261,20 +269,22 @@ def fit_pairs(
         # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
         # sources
         collator = PairCollator(tokenizer, pairs.limits(config), args.device, data_args.pad_to_multiple_of)
-        trainer = fit(
-            build,
-            tokenizer,
-            data,
-            args,
-            partial(_evaluate, data, data_args, model_args, outputs),
-            checkpoint=checkpoint,
-            is_starter=is_starter,
-            callbacks=[*callbacks],
-            schedule=schedule,
-            compute_metrics=metrics if args.predict_with_generate else None,
-            data_collator=collator,
-        )
-        training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path)
+        with resumable(str(args.output_dir), ["train", *words] if words else ()):
+            trainer = fit(
+                build,
+                tokenizer,
+                data,
+                args,
+                partial(_evaluate, data, pairs, model_args, outputs),
+                checkpoint=checkpoint,
+                is_starter=is_starter,
+                trained=pairs.trained,
+                callbacks=[*callbacks],
+                schedule=schedule,
+                compute_metrics=metrics if args.predict_with_generate else None,
+                data_collator=collator,
+            )
+        training_report = _write_report(trainer, outputs, pairs, data, model_args.model_name_or_path, words)
         return FittedPairs(trainer, first[0], training_report)
 
 
@@ -296,7 +306,7 @@ def _longest_output(pairs: Pairs, config: WeftConfig, data: Mapping[str, Any]) -
 
 def _evaluate(
     data: Mapping[str, Any],
-    data_args: DataArguments,
+    pairs: Pairs,
     model_args: ModelArguments,
     outputs: list[Row],
     trainer: WeftTrainer,
@@ -311,18 +321,35 @@ def _evaluate(
             outputs.extend(trainer.compute_metrics.rows())
     if "test" in data:
         results += _results(trainer, "test", _predict(trainer, data["test"]))
-    return _card_details(data_args, results, model_args)
+    details = _card_details(pairs.args, results, model_args)
+    return details | ({"results_note": " ".join(pairs.notes)} if pairs.notes else {})
 
 
 def _write_report(
-    trainer: WeftTrainer, rows: list[Row], pairs: Pairs, data: Mapping[str, Any], model: str | None
+    trainer: WeftTrainer,
+    rows: list[Row],
+    pairs: Pairs,
+    data: Mapping[str, Any],
+    model: str | None,
+    words: Sequence[str],
 ) -> TrainingReport:
-    args, history = trainer.args, trainer.state.log_history
-    longer = f"--max-steps {2 * args.max_steps}" if args.max_steps > 0 else f"--epochs {2 * args.num_train_epochs:g}"
+    args, state = trainer.args, trainer.state
+    if args.max_steps > 0:
+        longer: dict[str, Any] = {"--max-steps": 2 * state.global_step}
+    else:
+        longer = {"--num-train-epochs": None, "--epochs": math.ceil(2 * (state.epoch or 0))}
     origin = "the included starter" if model == str(STARTER) else model or "random"
-    settings = {"weights to begin with": origin} | training_table(trainer)
-    facts, more = _facts(pairs, data), pairs.args.option_for_more
-    training_report = TrainingReport(str(args.output_dir), history, rows, facts, settings, longer, more)
+    training_report = TrainingReport(
+        str(args.output_dir),
+        state.log_history,
+        rows,
+        _facts(pairs, data),
+        settings={"weights to begin with": origin} | training_table(trainer),
+        longer=longer,
+        data=" and ".join(filter(None, (pairs.args.dataset_name, *pairs.args.files("train")))) or "the stream",
+        words=words,
+        notes=pairs.notes,
+    )
     if args.is_main_process:
         training_report.save()
     return training_report
@@ -331,6 +358,7 @@ def _write_report(
 def _facts(pairs: Pairs, data: Mapping[str, Any]) -> dict[str, str]:
     """Return facts of the data for the report. A stream has no length."""
     facts = {"files": ", ".join(_names(pairs.args)), "columns": f"{pairs.columns.source}, {pairs.columns.target}"}
+    facts |= {f"contradictions ({split})": text for split, text in pairs.contradictions.items()}
     for split, rows in data.items():
         if isinstance(rows, datasets.Dataset):
             sources, targets = row_lengths(rows, ("input_ids", "labels"))

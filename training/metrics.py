@@ -55,7 +55,7 @@ def bootstrap_interval(name: str, predictions: Sequence[str], references: Sequen
     if interval is None:
         return None
     mean, width = map(float, interval.groups())
-    return mean - width, mean + width
+    return max(0.0, mean - width), min(100.0, mean + width)
 
 
 class Row(NamedTuple):

@@ -184,15 +184,6 @@ class DataArguments:
         """The condition columns, in the order of the model's features."""
         return [name.strip() for name in (self.condition_columns or "").split(",") if name.strip()]
 
-    @property
-    def option_for_more(self) -> str:
-        """The options that name more training pairs of the same form."""
-        if self.dataset_name:
-            return "--dataset-name MORE-PAIRS"
-        if self.train_target_file:
-            return "--train-file MORE-SOURCES.txt --train-target-file MORE-TARGETS.txt"
-        return "--train-file MORE-PAIRS.csv"
-
     def files(self, split: str) -> tuple[str | None, str | None]:
         """Return the file and the target file of "train", "validation" or "test"."""
         return getattr(self, f"{split}_file"), getattr(self, f"{split}_target_file")

@@ -15,9 +15,10 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from ..configuration import WeftConfig
 from ..tokenization import iter_columns
-from .encoding import Columns, PairEncoder
-from .files import list_names, load_file, load_file_stream
+from .encoding import Columns, PairEncoder, is_empty
+from .files import first_number, list_names, load_file, load_file_stream
 from .options import DataArguments
+from .sources import TrainedSources, source_key
 from .streaming import flattened
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ class Pairs:
         train (`datasets.Dataset` or `datasets.IterableDataset`): the training pairs.
         held_out (`datasets.DatasetDict`): the splits "validation" and "test", if there are any.
         columns (`Columns`): the names of the columns.
+        trained (`TrainedSources`): the sources that the model will have been trained on, once they are encoded.
+        contradictions (`dict[str, str]`): sentences on sources with different targets, by split, once encoded.
+        notes (`list[str]`): what makes the scores uncertain, once they are encoded.
 
     Raises:
         FileNotFoundError: a file or data set does not exist, or no file matches a pattern.
@@ -48,6 +52,7 @@ class Pairs:
     """
 
     def __init__(self, args: DataArguments, stream: IterableDataset | None = None):
+        self.trained, self.notes, self.contradictions = TrainedSources(), list[str](), dict[str, str]()
         self.args, self.origin = args, args.train_file or args.dataset_name or "the stream"
         if args.streaming and args.train_target_file:
             raise ValueError("--train-target-file does not work with --streaming: paste SOURCES TARGETS > pairs.txt")
@@ -77,7 +82,7 @@ class Pairs:
             if file and split == "train" and args.streaming:
                 splits[split] = load_file_stream(file, args.no_header)
             elif file:
-                splits[split] = load_file(file, target_file, args.no_header)
+                splits[split] = load_file(file, target_file, args.no_header, keeps_blank_lines=True)
         return splits
 
     def _from_hub(self) -> dict[str, Any]:
@@ -133,9 +138,16 @@ class Pairs:
         return itertools.islice(iter_columns(rows, names), _VOCABULARY_TEXTS)
 
     def first(self) -> tuple[str, str]:
-        """Return the start of the first source and of its target."""
-        source, target = itertools.islice(self.texts(), 2)
+        """Return the start of the first source with a target, and of this target."""
+        pairs = zip(*[self.texts()] * 2, strict=True)
+        source, target = next((pair for pair in pairs if not is_empty(*pair)), ("", ""))
         return source[:200], target[:200]
+
+    def keys(self) -> np.ndarray:
+        """Return the numbers of the sources of the training pairs in memory without an empty text ([`source_key`])."""
+        source, target, conditions = self.columns.source, self.columns.target, self.columns.conditions
+        rows = (row for row in self.train if not is_empty(str(row[source]), str(row[target])))
+        return np.array([source_key(str(row[source]), map(row.get, conditions)) for row in rows], np.uint32)
 
     def limits(self, config: WeftConfig) -> tuple[int, int]:
         """Return the limits of a source and of a target in tokens, from the arguments or else from the configuration.
@@ -154,13 +166,20 @@ class Pairs:
             limits.append(rows if limit is None else limit)
         return limits[0], limits[1]
 
-    def encode(self, tokenizer: PreTrainedTokenizerFast, config: WeftConfig, seed: int = 42) -> dict[str, Any]:
-        """Encode all splits, and split off validation pairs.
+    def encode(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        config: WeftConfig,
+        seed: int = 42,
+        trained: TrainedSources | None = None,
+    ) -> dict[str, Any]:
+        """Encode all splits, and split off validation pairs. This sets `trained` and `notes`.
 
         Args:
             tokenizer: the tokenizer of the model.
             config: the configuration of the model.
-            seed: the seed of the split, and of the order of a stream.
+            seed: the seed of the order of a stream.
+            trained: the sources that the model was trained on before. Defaults to none.
 
         Returns:
             The encoded rows (`Dataset`, or [`ShuffledStream`] for a stream) of "train", and of "validation" and "test"
@@ -173,69 +192,98 @@ class Pairs:
         encoder = PairEncoder(
             self.columns, tokenizer, self.limits(config), config.decoder_start_token_id, args.truncate
         )
+        for split in _HUB_SPLITS:
+            if file := args.files(split)[0]:
+                encoder.first_numbers[split] = 1 if args.files(split)[1] else first_number(file, args.no_header)
         in_memory = self.held_out if args.streaming else {"train": self.train, **self.held_out}
-        datasets_by_split = {split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()}
+        splits: dict[str, Any] = {
+            split: encoder.encode(split, rows, args.num_proc) for split, rows in in_memory.items()
+        }
+        self.contradictions = encoder.contradictions
+        held_out = _keys(splits["validation"]).tolist() if "validation" in splits else ()
+        self.trained, self.notes = split_validation(splits, args, trained or TrainedSources())
         if args.streaming:
-            return {
-                "train": encoder.stream(self.train, buffer_size=args.shuffle_buffer_size, seed=seed, name=self.origin),
-                **datasets_by_split,
-            }
-        split_validation(datasets_by_split, args, seed)
-        return datasets_by_split
+            order = {"buffer_size": args.shuffle_buffer_size, "seed": seed, "name": self.origin}
+            splits["train"] = encoder.stream(self.train, held_out, **order)
+        return splits
 
 
-def split_validation(splits: dict[str, Dataset], args: DataArguments, seed: int = 42) -> None:
-    """Move `args.validation_split` of the training pairs, drawn at random, to a "validation" split if there is none.
+def split_validation(
+    splits: dict[str, Dataset], args: DataArguments, trained: TrainedSources
+) -> tuple[TrainedSources, list[str]]:
+    """Move `args.validation_split` of the training pairs to a "validation" split if there is none.
 
-    The default is a twentieth, but at least 50 pairs, or a fifth of fewer than 250. Pairs with equal inputs stay
-    together. If a split has inputs of the training data, a warning counts them.
+    The hashes of their sources decide which pairs these are, so that they are the same in each training. The default
+    is a twentieth, but at least 50 pairs, or a fifth of fewer than 250. Pairs with equal inputs stay together. A pair
+    whose source the model is or was trained on never validates it: a warning counts those that are left out.
 
     Args:
-        splits: the encoded pairs. All columns but `labels` are inputs.
+        splits: the encoded pairs with their `source_key`, which is removed. "train" is missing if it is a stream.
         args: the arguments.
-        seed: the seed of the draw.
+        trained: the sources that the model was trained on before.
+
+    Returns:
+        The sources that the model will have been trained on, and sentences on what makes the scores uncertain.
 
     Raises:
         ValueError: no training pair would be left.
     """
-    keys = list(_input_keys(splits["train"]))
-    training_keys = set(keys)
-    for name in splits.keys() - {"train"}:
-        if num_shared := sum(key in training_keys for key in _input_keys(splits[name])):
-            logger.warning(
-                f"{num_shared} of {len(splits[name])} {name} pairs have a source that is also in the training data: "
-                "their scores do not show how well the model does on new texts."
+    if "train" in splits and "validation" not in splits and args.validation_split != 0:
+        pairs = splits["train"]
+        if held_out := _held_out_rows(_keys(pairs), args.validation_split, trained):
+            splits["validation"] = _first(pairs.select(held_out), args.max_eval_samples)
+            splits["train"] = pairs.select(np.setdiff1d(np.arange(len(pairs)), held_out))
+            logger.info(
+                f"{len(held_out)} of {len(pairs)} training pairs are set aside for validation (--validation-split)."
             )
-    rows, share = len(keys), args.validation_split
-    if "validation" in splits or share == 0:
-        return
+        else:
+            logger.warning(f"Nothing is evaluated: {trained.name} was trained on all sources. Give --validation-file.")
+    keys = {split: _keys(rows) for split, rows in splits.items()}
+    for split, rows in splits.items():
+        splits[split] = rows.remove_columns("source_key")
+    held_out_keys = keys.get("validation", np.array([], np.uint32))
+    after = trained.after_training(keys.get("train"), held_out_keys)
+    is_new = ~np.isin(held_out_keys, after.keys)
+    if not is_new.all():
+        logger.warning(
+            f"{(~is_new).sum()} of {len(is_new)} validation pairs are left out, because the model is or was trained "
+            f"on their sources.{'' if is_new.any() else ' Nothing is evaluated.'}"
+        )
+        rows = splits.pop("validation")
+        if is_new.any():
+            splits["validation"] = rows.select(np.flatnonzero(is_new))
+    notes = trained.notes(held_out_keys[is_new], "validation pairs")
+    if "test" in splits:
+        notes += after.notes(keys["test"], "test pairs")
+    for note in notes:
+        logger.warning(note)
+    return after, notes
+
+
+def _held_out_rows(keys: np.ndarray, share: float | None, trained: TrainedSources) -> list[int]:
+    """Return the rows to validate with: those with the smallest keys, if the model was not trained on them."""
+    rows = len(keys)
     if share is None:
         size = max(1, round(rows / 20), min(50, rows // 5))
     else:
         size = int(share) if share >= 1 else max(1, round(rows * share))
     if size >= rows:
         raise ValueError(f"validation_split would take {size} of {rows} training pairs: give fewer, or 0 for none.")
-    groups: dict[int, list[int]] = {}
-    for row, key in enumerate(keys):
-        groups.setdefault(key, []).append(row)
-    equal_inputs = list(groups.values())
-    held_out: list[int] = []
-    for group in np.random.default_rng(seed).permutation(len(equal_inputs)):
-        if len(held_out) + len(equal_inputs[group]) <= size:
-            held_out += equal_inputs[group]
-    held_out = held_out or min(equal_inputs, key=len)
-    if len(held_out) == rows:
+    if len(np.unique(keys)) == 1:
         raise ValueError("All training pairs have the same source: give --validation-split 0.")
-    splits["validation"] = _first(splits["train"].select(held_out), args.max_eval_samples)
-    splits["train"] = splits["train"].select(np.setdiff1d(np.arange(rows), held_out))
-    logger.info(f"{len(held_out)} of {rows} training pairs are set aside for validation (--validation-split).")
+    groups: dict[int, list[int]] = {}
+    order = np.lexsort([keys, trained.is_doubtful(keys)])
+    for row in order[~np.isin(keys[order], trained.keys)].tolist():
+        groups.setdefault(int(keys[row]), []).append(row)
+    held_out: list[int] = []
+    for group in groups.values():
+        if len(held_out) + len(group) <= size:
+            held_out += group
+    return held_out or min(groups.values(), key=len, default=[])
 
 
-def _input_keys(dataset: Dataset) -> Iterator[int]:
-    """Yield a number for each row, which is the same for rows with equal inputs."""
-    inputs = dataset.select_columns([name for name in dataset.column_names if name != "labels"])
-    for batch in inputs.with_format("arrow").iter(10_000):
-        yield from (hash(str(row)) for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+def _keys(rows: Dataset) -> np.ndarray:
+    return np.asarray(rows["source_key"][:], np.uint32)
 
 
 def find_columns(dataset: Dataset, args: DataArguments, origin: str) -> Columns:

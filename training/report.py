@@ -1,8 +1,8 @@
 """The report of a training run on pairs: a page with curves, wrong pairs and settings, and a table of the outputs."""
 
 import csv
+import itertools
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -15,6 +15,8 @@ import numpy as np
 
 from ..common import html
 from ..common.atomic import atomic_write
+from ..common.commands import command_line
+from ..common.statistics import wilson_interval
 from .metrics import Row, verdict, wrong_rows
 
 PAGE, OUTPUTS = "report.html", "validation_outputs.csv"
@@ -22,8 +24,8 @@ PAGE, OUTPUTS = "report.html", "validation_outputs.csv"
 _SHOWN, _COMPARED = 100, 500
 # The size of a chart without its labels.
 _WIDTH, _HEIGHT = 440, 160
-# A score below this is low, a last validation loss of more times the smallest has risen, and fewer pairs are few.
-_LOW, _RISE, _FEW = 0.9, 1.1, 50
+# A score from this on is good, a validation loss that is this many times another is higher, and fewer pairs are few.
+_GOOD, _CHANGE, _FEW = 0.9, 1.1, 50
 _SCORES = {"exact_match": "exact match", "bleu": "BLEU", "chrf": "chrF"}
 
 
@@ -37,9 +39,10 @@ class TrainingReport:
         rows: the validation pairs with the generated texts, in order. Empty if nothing was scored.
         facts: facts of the data.
         settings: settings of the training.
-        longer: the option for twice the training.
-        option_for_more: the option for more pairs.
-        command: the command of this training.
+        longer: the options for twice the training.
+        data: the files of the pairs.
+        words: the words of `weftformer train`. Without them, no command is advised.
+        notes: sentences on what makes the scores uncertain.
     """
 
     folder: str
@@ -47,12 +50,13 @@ class TrainingReport:
     rows: list[Row]
     facts: dict[str, Any]
     settings: dict[str, Any]
-    longer: str
-    option_for_more: str
-    command: str = "weftformer train ..."
+    longer: Mapping[str, Any]
+    data: str
+    words: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return "\n".join([self._verdict(10), "\n  ".join(self.advice)]).rstrip("\n")
+        return "\n".join([self._verdict(10), *self.notes, "\n  ".join(self.advice)]).rstrip("\n")
 
     @cached_property
     def wrong(self) -> list[Row]:
@@ -61,32 +65,41 @@ class TrainingReport:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """A sentence and a command if the score is low, the validation loss rises, or few pairs were scored."""
+        """A sentence, and a command if there is one, on what would make the model better or its score certain.
+
+        It follows from the interval of the score and the course of the validation loss, or is not given.
+        """
         if not self.rows:
             return ()
-        again = f"{self.command} --output-dir {shlex.quote(f'{Path(self.folder)}-2')}"
-        num_right, losses = len(self.rows) - len(self.wrong), [loss for _, loss in self._curve("eval_loss")]
-        if num_right < _LOW * len(self.rows):
-            scores = [score for _, score in self._curve("eval_exact_match")]
-            late = len(scores) * 3 // 4
-            if late and max(scores[late:]) > max(scores[:late]):
-                return "The score is low and was still rising. Train for longer:", f"{again} {self.longer}"
-            return (
-                "The score is low. Train on more pairs:"
-                if not late
-                else "The score is low and no longer rose. Train on more pairs:",
-                f"{again} {self.option_for_more}",
-            )
-        if num_right < len(self.rows) and losses and losses[-1] > _RISE * min(losses):
-            rise = f"The validation loss rose from {min(losses):.3g} to {losses[-1]:.3g}"
-            return (
-                f"{rise}: the model learns its pairs by heart. Train on more pairs:",
-                f"{again} {self.option_for_more}",
-            )
+        low, high = wilson_interval(len(self.rows) - len(self.wrong), len(self.rows))
+        losses = [loss for _, loss in self._curve("eval_loss")]
+        if self.wrong and low < _GOOD and len(losses) > 1:
+            last, before = losses[-1], min(losses[: max(1, len(losses) * 3 // 4)])
+            if last * _CHANGE < before:
+                return "The validation loss was still falling. Train for longer:", *self._command(self.longer)
+            reason = ""
+            if last > _CHANGE * min(losses):
+                reason = f"The validation loss rose from {min(losses):.3g} to {last:.3g}: the model learns by heart."
+            elif high < _GOOD:
+                reason = "The score is low, and the validation loss was no longer falling."
+            if reason:
+                return f"{reason} Add pairs to {self.data}, and train again:", *self._command()
         if len(self.rows) < _FEW:
-            remedy = f"weftformer evaluate MORE-PAIRS.csv --model {shlex.quote(self.folder)}"
-            return f"A score on {len(self.rows)} pairs is uncertain. Score the model on more pairs:", remedy
+            uncertain = f"A score on {len(self.rows)} pairs is uncertain"
+            return (f"{uncertain}: `weftformer evaluate` scores the model on other pairs.",)
         return ()
+
+    def _command(self, changes: Mapping[str, Any] | None = None) -> list[str]:
+        """Return the command of this training for a new folder, from the beginning, or nothing if there was none."""
+        if not self.words:
+            return []
+        folders = (f"{Path(self.folder)}-{number}" for number in itertools.count(2))
+        options = {
+            "--overwrite-output-dir": False,
+            "--resume-from-checkpoint": False,
+            "--output-dir": next(folder for folder in folders if not Path(folder).exists()),
+        }
+        return [command_line(["train", *self.words], options | dict(changes or {}))]
 
     def _repr_html_(self) -> str:
         losses = {"training": self._curve("loss"), "validation": self._curve("eval_loss")}
@@ -98,6 +111,7 @@ class TrainingReport:
             .render(
                 name=Path(self.folder).name,
                 verdict=self._verdict(0),
+                notes=self.notes,
                 advice=self.advice,
                 charts=[("Loss (logarithmic)", _chart(losses, is_log=True)), ("Validation scores", _chart(scores))],
                 size=(_WIDTH, _HEIGHT),

@@ -32,6 +32,7 @@ from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
 from .planning import facts_of, plan_training, replaced
 from .router_counts import SumCounts, build_sum_counts
+from .sources import forget_sources
 from .streaming import ShuffledStream
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class WeftTrainer(ShardedModelTrainer):
             args = plan_training(args, facts(args, model=model and weft_model(model))).args
         super().__init__(model, args, data_collator, train_dataset, eval_dataset, *rest, **kwargs)
         self.schedule, weft = schedule, weft_model(self.model)
+        forget_sources(self.processing_class)  # `fit_pairs`, which knows those of this training, writes them again
         config = weft.config
         _refuse_lost_noise(self.args, config)
         refuse_other_engines(self.args)

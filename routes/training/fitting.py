@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.atomic import write_json
+from ...common.commands import command_line
 from ...common.overrides import parse_overrides
 from ..evaluation.evaluation import KS, evaluate
 from ..family import (
@@ -21,6 +22,7 @@ from ..family import (
     longest,
     metric_result,
     output_lock,
+    resumable,
     start,
     writes_routes,
 )
@@ -73,7 +75,8 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
     for route in plan.routes[:1]:
         agrees = "the recorded route" if route.canonical() == reference.canonical() else "not the recorded route"
         print(f"{route.format_tree()} ({agrees})")
-    print(f"\nThe model is in {folder}. To plan with it:\n  weftformer routes plan '{plan.target}' --model {folder}")
+    command = command_line(["routes", "plan"], {"--model": folder}, [plan.target])
+    print(f"\nThe model is in {folder}. To plan with it:\n  {command}")
 
 
 def card_details(
@@ -203,5 +206,6 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
     folder = Path(str(training.output_dir))
     limits = config.max_source_positions, config.max_target_positions
     collator = PairCollator(tokenizer, limits, training.device)
-    fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
+    with resumable(str(folder)):
+        fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
     return results

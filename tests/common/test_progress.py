@@ -1,6 +1,9 @@
 """Progress in a file: lines every few seconds, and the last count."""
 
+import sys
 import time
+
+import pytest
 
 from weftformer.common import progress
 from weftformer.common.progress import Progress
@@ -22,3 +25,11 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
         "training: 700 of 1000 bytes",
         "training: 800 of 1000 bytes",
     ]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_rate_has_one_unit(capsys, monkeypatch, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    with Progress("training", 3, "steps") as bar:
+        for elapsed in (100, 0.1):
+            assert " steps/s" in bar.format_meter(**bar.format_dict | {"n": 1, "elapsed": elapsed})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import weftformer
+import weftformer_command
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
 
@@ -175,3 +176,16 @@ def test_an_error_is_one_line(fake, monkeypatch, capsys, error, code, line):
     fake(lambda args: {}["bug"])
     with pytest.raises(KeyError):
         cli.main(["fake"])
+
+
+@pytest.mark.parametrize(("is_terminal", "expected"), [(False, "1"), (True, None)])
+def test_a_log_has_no_bars_of_other_packages(monkeypatch, is_terminal, expected):
+    names = [f"{package}_DISABLE_PROGRESS_BARS" for package in ("HF_HUB", "HF_DATASETS")]
+    for name in names:
+        monkeypatch.setenv(name, "0")  # restored afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys, "argv", ["weftformer", "--version"])
+    with pytest.raises(SystemExit):
+        weftformer_command.main()
+    assert [os.environ.get(name) for name in names] == [expected] * 2

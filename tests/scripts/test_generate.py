@@ -1,8 +1,10 @@
 """`weftformer generate`: a line for each line, in order, whatever the lines contain and wherever a run was stopped."""
 
+import csv
 import gzip
 import io
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -63,6 +65,23 @@ def test_a_line_for_each_line_in_order(folder, alone, tmp_path):
     (tmp_path / "in.txt").write_bytes("\r\n".join(LINES).encode())  # no end after the last line
     assert run(folder, "--input-file", "in.txt", "--output-file", "out.txt", "--beams", 2) == 0
     assert (tmp_path / "out.txt").read_text().split("\n") == [*alone, ""]
+
+
+def test_a_csv_has_probabilities_and_doubtful_rows_are_named(folder, alone, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    words = ["--input-file", "in.txt", "--beams", 2]
+    assert run(folder, *words, "--output-file", "out.csv") == 0
+    with (tmp_path / "out.csv").open(newline="", encoding="utf8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["source"], row["text"]) for row in rows] == list(zip(LINES, alone, strict=True))
+    assert run(folder, *words, "--json-lines", "--output-file", "out.jsonl") == 0
+    scores = [json.loads(line)["score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = ["" if score is None else f"{math.exp(score):.4f}" for score in scores]
+    assert [row["probability"] for row in rows] == expected and expected.count("") == 2
+    numbers = sorted((score, row) for row, score in enumerate(scores, 2) if score is not None)
+    names = ", ".join(str(row) for _, row in numbers)
+    message = f"{len(numbers)} of {len(LINES)} texts with a probability below 50%, the lowest first: row {names}."
+    assert capsys.readouterr().err.count(message) == 1  # the JSON lines have all scores
 
 
 @pytest.mark.parametrize("name", ["", "-", "in.txt.gz", "in.CSV", "in.csv.zst", "in.ndjson"])
@@ -181,7 +200,7 @@ def test_conditions_come_from_columns(tmp_path_factory, tmp_path, capsys):
     assert first != second
     (tmp_path / "bad.csv").write_text("source,length\none two,1\none two,\n")
     assert run(model, "--input-file", "bad.csv", "--condition-columns", "length") == 1
-    assert "Row 1 of bad.csv has '' in condition column 'length'" in capsys.readouterr().err
+    assert "Row 3 of bad.csv has '' in condition column 'length'" in capsys.readouterr().err
     assert run(model, "--input-file", "in.csv") == 1
     assert "expects 1 conditions per text, got 0" in capsys.readouterr().err
 

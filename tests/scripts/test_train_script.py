@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import random
-import re
+import shlex
 from contextlib import redirect_stdout
+from html import unescape
 
 import pytest
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
@@ -14,7 +15,8 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import locked_folder
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import fit_pairs
+from weftformer.scripts.train import how_to_use
+from weftformer.training import DataArguments, fit_pairs
 
 SIZE = {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
@@ -81,10 +83,22 @@ def test_the_last_lines_and_the_report_are_of_the_validation_pairs(trained):
     printed = (trained.parent / "printed.txt").read_text()
     end = printed[printed.index("Exact match") :]
     assert f" on 8 validation pairs: {wrong} are wrong" in end and end.count("\nsource ") == wrong
-    assert re.search(r"The score is low.*\n  weftformer train --train_file ", end)
-    assert f" --output-dir {trained}-2 --" in end and f"\nSaved in {trained}. To use it:" in end
-    page = (trained / "report.html").read_text("utf8")
+    page = unescape((trained / "report.html").read_text("utf8"))
+    advice = [line.strip() for line in end.splitlines() if line.startswith(("  weftformer train ", "The validation"))]
+    assert len(advice) == 2 and "<br><code>".join(advice) in page
     assert "pairs.csv" in page and "224, with up to " in page and page.count("<polyline") >= 3
+
+
+def test_printed_commands_do_what_they_say(trained, capsys):
+    """The first is twice the training, in a new folder. The last writes a text."""
+    printed = (trained.parent / "printed.txt").read_text()
+    advised, use = (shlex.split(line)[1:] for line in printed.splitlines() if line.startswith("  weftformer "))
+    assert "still falling. Train for longer:" in printed and advised.count("--output-dir") == 1
+    assert cli.main(advised) == 0
+    state = json.loads((trained.parent / "model-2" / "trainer_state.json").read_text())
+    assert state["global_step"] == 120
+    capsys.readouterr()
+    assert cli.main(use) == 0 and set(capsys.readouterr().out.strip()) <= set("abcd")
 
 
 def test_the_folder_loads_and_generates(trained):
@@ -132,7 +146,7 @@ def test_the_columns_are_those_of_the_training(trained, tmp_path, capsys):
     assert cli.main([*words, "--source-column", "text"]) == 0 and capsys.readouterr().out == f"{first}\n"
 
 
-def test_conditions_reach_the_model(pairs, tmp_path):
+def test_conditions_reach_the_model(pairs, tmp_path, capsys):
     seen = []
     encoder = WeftForConditionalGeneration.get_encoder
 
@@ -149,6 +163,8 @@ def test_conditions_reach_the_model(pairs, tmp_path):
     assert trainer.model.config.num_condition_features == 2
     # in training, and in both halves of the test: generation and loss; nothing is evaluated
     assert [values.tolist() for values in seen] == [[[3.0, 0.5]] * rows for rows in (2, 4, 4)]
+    lines = how_to_use(str(tmp_path / "out"), "aa", DataArguments(str(file), condition_columns="n,m")).splitlines()
+    assert cli.main(shlex.split(lines[1])[1:]) == 0 and capsys.readouterr().out
 
 
 def test_a_folder_that_another_run_writes_to_is_refused(pairs, tmp_path):

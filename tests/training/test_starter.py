@@ -72,7 +72,6 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     assert {str(tensor.dtype) for tensor in load_file(folder / "model.safetensors").values()} == {"torch.float32"}
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
-    assert fitted.report.option_for_more == "--train-file MORE-PAIRS.csv"
     assert "fine-tuned from the starter" in texts["README.md"]
     assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
     assert "<td>the included starter</td>" in fitted._repr_html_()
@@ -88,7 +87,7 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     ("are_right", "warmup", "first", "steps"), [(True, None, 12, 12), (False, None, 12, 40), (True, "8", 16, 16)]
 )
 def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
-    file, tmp_path, monkeypatch, are_right, warmup, first, steps
+    file, tmp_path, monkeypatch, caplog, are_right, warmup, first, steps
 ):
     monkeypatch.setattr(planning, "_STARTER_EPOCHS", (10, 10))  # of one step; scores come after every fifth
     if not are_right:  # the targets of new texts are a matter of luck
@@ -103,7 +102,9 @@ def test_training_ends_after_a_cycle_if_all_validation_pairs_are_right(
     rates = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
     assert max(rates) == 1e-3 and rates[first - 1] < 1e-4 and rates[-1] < 1e-4
     assert (max(rates[first:], default=0) > 9e-4) is not are_right
+    caplog.set_level("INFO", "weftformer")
     resumed = fit_pairs(*parse_arguments([*argv, "--resume-from-checkpoint", "true"])).trainer
+    assert "Continuing from" in caplog.text
     assert resumed.state.global_step == steps  # a run that has ended stays as it is
 
 
@@ -187,12 +188,18 @@ def test_the_better_cycle_is_the_result(tmp_path, first, last, ends):
     assert state.best_global_step == (2 if ends == "with the first" else None)
 
 
-def test_progress_in_a_file_is_lines(capsys, caplog):
+def test_progress_in_a_file_is_lines(tmp_path, capsys, caplog):
+    """Until the first cycle is over, only its steps are counted: training may end there."""
     caplog.set_level("INFO", "weftformer")
-    lines, state = ProgressLinesCallback(), TrainerState(max_steps=3, is_world_process_zero=True)
+    args = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0)
+    lines, state = (
+        ProgressLinesCallback(TwoCyclesCallback(args, 0.5)),
+        TrainerState(max_steps=4, is_world_process_zero=True),
+    )
     lines.on_train_begin(None, state, None)
     lines._progress.delay = lines._progress.mininterval = 0
-    for _ in range(3):
+    for state.global_step in range(1, 5):
         lines.on_step_end(None, state, None)
     lines.on_train_end(None, state, None)
-    assert "Training: 3 of 3 steps" in capsys.readouterr().err
+    counts = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert "Training: 2 of 2 steps" in counts and counts[-1] == "Training: 4 of 4 steps"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from dataclasses import fields
 
 import pytest
@@ -64,18 +63,6 @@ def test_messages(argv, message):
 def test_help_has_one_blank_between_words():
     kinds = (ModelArguments, DataArguments, WeftTrainingArguments)
     assert not [field.name for kind in kinds for field in fields(kind) if "  " in field.metadata.get("help", "")]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [{"dataset_name": "mine/pairs"}, {"train_file": "a.csv"}, {"train_file": "a.txt", "train_target_file": "b.txt"}],
-    ids=str,
-)
-def test_more_pairs_are_named_by_the_options_that_named_the_pairs(data):
-    words = [word for name, value in data.items() for word in (f"--{name}", value)]
-    given = parse_arguments(["--use-cpu", "--output-dir", "out", *words])[1]
-    more = parse_arguments(["--use-cpu", "--output-dir", "out", *words, *shlex.split(given.option_for_more)])[1]
-    assert all(getattr(more, name).startswith("MORE-") for name in data)
 
 
 def test_a_mistake_in_a_file_is_named(tmp_path):

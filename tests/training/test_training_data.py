@@ -2,16 +2,19 @@
 
 import gzip
 import json
+import logging
 import shutil
 
 import pytest
 from datasets import Dataset
 
 from weftformer import WeftConfig
+from weftformer.tokenization import train_tokenizer
 from weftformer.training import DataArguments
 from weftformer.training.encoding import Columns
 from weftformer.training.files import load_file, load_file_stream
 from weftformer.training.pairs import Pairs, split_validation
+from weftformer.training.sources import TrainedSources, source_key
 
 # looks like numbers, nothing and a quotation to a reader that guesses
 ROWS = [("007", "NA", "1"), ('he "said', "null", "2.5"), ("a, b", "ü 漢", "-3")]
@@ -97,44 +100,44 @@ def test_which_columns(tmp_path, arguments, expected):
     assert Pairs(DataArguments(train_file=str(path), **arguments)).columns == expected
 
 
-def test_samples_and_validation_split(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("a,b\n" + "".join(f"{i},x\n" for i in range(40)))
-    arguments = DataArguments(train_file=str(path), max_train_samples=20, validation_split=0.25, max_eval_samples=3)
-    splits = {"train": Pairs(arguments).train}
-    split_validation(splits, arguments, seed=1)
-    assert (len(splits["train"]), len(splits["validation"])) == (15, 3)
-    assert not set(splits["train"]["a"]) & set(splits["validation"]["a"])
-    splits = {"train": Pairs(arguments).train}
-    split_validation(splits, DataArguments(train_file=str(path), validation_split=7), seed=1)
-    assert (len(splits["train"]), len(splits["validation"])) == (13, 7)
+def _splits(texts, conditions=(), **splits):
+    keys = {
+        name: [source_key(text, conditions) for text in rows] for name, rows in ({"train": texts} | splits).items()
+    }
+    return {name: Dataset.from_dict({"source_key": numbers, "n": numbers}) for name, numbers in keys.items()}
+
+
+def _split(splits, trained=None, **arguments):
+    return split_validation(splits, DataArguments("a", **arguments), trained or TrainedSources())[0]
+
+
+def test_samples_and_validation_split():
+    texts = [f"{n}" for n in range(20)]
+    _split(splits := _splits(texts), validation_split=0.25, max_eval_samples=3)
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 15, "validation": 3}
+    assert not set(splits["train"]["n"]) & set(splits["validation"]["n"])
+    assert splits["train"].column_names == ["n"]
+    _split(splits := _splits(texts), validation_split=7)
+    assert {name: len(rows) for name, rows in splits.items()} == {"train": 13, "validation": 7}
     with pytest.raises(ValueError, match="would take 20 of 13 training pairs"):
-        split_validation({"train": splits["train"]}, DataArguments(train_file="a", validation_split=20))
-    split_validation(splits := {"train": splits["train"]}, DataArguments("a", validation_split=0))
+        _split(_splits(texts[:13]), validation_split=20)
+    _split(splits := _splits(texts), validation_split=0)
     assert set(splits) == {"train"}
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(3, 1), (100, 20), (249, 49), (300, 50), (2000, 100)])
 def test_small_sets_keep_enough_pairs_to_score(rows, expected):
-    splits = {"train": Dataset.from_dict({"input_ids": [[n] for n in range(rows)], "labels": [[0]] * rows})}
-    split_validation(splits, DataArguments("a"))
+    _split(splits := _splits([f"{n}" for n in range(rows)]))
     assert (len(splits["validation"]), len(splits["train"])) == (expected, rows - expected)
 
 
-def test_equal_sources_are_on_one_side(caplog):
-    """As encoded rows: ten sources, each with three targets, the second of them equal to the first."""
-    rows = {"input_ids": [[n, 1] for n in range(10)] * 3, "labels": [[0]] * 20 + [[5]] * 10}
-    splits = {"train": Dataset.from_dict(rows)}
-    split_validation(splits, DataArguments("a", validation_split=7), seed=1)
-    train, held = ({tuple(ids) for ids in splits[name]["input_ids"]} for name in ("train", "validation"))
+def test_equal_sources_are_on_one_side():
+    """Ten sources, each three times. White space does not count."""
+    _split(splits := _splits([f"{n}{end}" for end in ("", " ", "\t") for n in range(10)]), validation_split=7)
+    train, held = (set(splits[name]["n"]) for name in ("train", "validation"))
     assert len(splits["validation"]) == 6 and len(held) == 2 and len(train) == 8 and not train & held
-    assert "in the training data" not in caplog.text
-    splits["test"] = splits["train"].select(range(4))
-    split_validation(splits, DataArguments("a"))
-    assert "4 of 4 test pairs have a source that is also in the training data" in caplog.text
-    one = {"train": Dataset.from_dict({"input_ids": [[1]] * 4, "labels": [[n] for n in range(4)]})}
     with pytest.raises(ValueError, match="All training pairs have the same source"):
-        split_validation(one, DataArguments("a", validation_split=2))
+        _split(_splits(["a"] * 4), validation_split=2)
 
 
 @pytest.mark.parametrize(
@@ -159,19 +162,50 @@ def test_what_spreadsheets_write(tmp_path, caplog, mark, encoding, read_as):
         ("a.csv", "x,y\n1,2\n", {"source_column": "z"}, "a.csv has no column 'z'; it has 'x', 'y'"),
         ("a.csv", "id,a b,c\n1,2,3\n", {}, "for example --source-column 'a b' --target-column c."),
         ("a.csv", "x,y\n", {}, "a.csv has no training pairs"),
-        ("a.csv", "x,y\n\na,b,c\n", {}, "the first row has 3. Put texts that contain a comma in quotation marks."),
-        ("a.tsv", "x\ty\n1\t2\t\n", {}, "expected 2 fields, one per column name, but the first row has 3."),
+        (
+            "a.csv",
+            "x,y\n\na,b,c\n",
+            {},
+            "a.csv: row 3 has 3 cells, and row 1 has 2. Put texts that contain a comma in",
+        ),
+        ("a.csv", 'x,y\n1,"a\nb"\n\n1,2\na,b,c\n', {}, "a.csv: row 5 has 3 cells, and row 1 has 2."),
+        ("a.csv", "1,2\na,b,c\n", {"no_header": True}, "a.csv: row 2 has 3 cells, and row 1 has 2."),
+        ("a.tsv", "x\ty\n1\t2\t\n", {}, "a.tsv: row 2 has 3 cells, and row 1 has 2."),
+        ("a.csv", 'x,y\n1,2\n"1,2\n', {}, "a.csv cannot be read as csv"),
         ("a.txt", "only a source\n", {}, "by a tab"),
         ("a.doc", "x", {}, "has no known file extension"),
         ("a.csv", "x,y\n1,2\n", {"validation_file": "b.csv"}, "b.csv does not exist. Did you mean `a.csv`"),
     ],
 )
-def test_messages_about_files(tmp_path, monkeypatch, name, content, arguments, message):
+def test_messages_about_files(tmp_path, monkeypatch, caplog, name, content, arguments, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
     (tmp_path / name).write_text(content)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
         Pairs(DataArguments(train_file=name, **arguments))
-    assert message in str(raised.value)
+    assert message in str(raised.value) and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "row"),
+    [
+        ("a.csv", 'x,y\n1,"a\nb"\n\n1,\n\n', {}, 4),  # a cell of two lines, and blank lines
+        ("a.csv", '1,"a\nb"\n\n1,\n', {"no_header": True}, 3),
+        ("a.tsv", "x\ty\n1\t2\n1\t\n", {}, 3),
+        ("a.txt", "1\t2\n\n1\t\n", {}, 3),
+        ("a.jsonl", '{"x": "1", "y": "2"}\n{"x": "1", "y": ""}\n', {}, 2),
+        ("a.csv", "1\n2\n", {"train_target_file": "b.txt"}, 2),
+    ],
+)
+def test_rows_have_the_numbers_of_a_spreadsheet(tmp_path, caplog, name, text, arguments, row):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "b.txt").write_text("1\n\n")
+    if "train_target_file" in arguments:
+        arguments = {"train_target_file": str(tmp_path / "b.txt")}
+    pairs = Pairs(DataArguments(str(tmp_path / name), validation_split=0, **arguments))
+    data = pairs.encode(train_tokenizer(["12ab"], vocab_size=263), WeftConfig())
+    assert len(data["train"]) == 1 and f"1 with an empty text (row {row})." in caplog.text
+    assert "Skipped: 1 of 2 pairs" in caplog.text and not pairs.contradictions
 
 
 def test_limits_are_those_of_the_arguments_or_the_model(tmp_path):

@@ -92,7 +92,9 @@ class Interrupt(TrainerCallback):
             raise KeyboardInterrupt  # as Python's handler of the signal does
 
 
-@pytest.mark.parametrize(("step", "sentence"), [(3, "--resume-from-checkpoint true continues from"), (1, "saved yet")])
+@pytest.mark.parametrize(
+    ("step", "sentence"), [(3, "\n  weftformer train --resume-from-checkpoint true"), (1, "saved yet")]
+)
 def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, caplog, monkeypatch, step, sentence):
     monkeypatch.setattr(WeftTrainingArguments, "describe_speed", lambda self: "Training on a GPU.")
     settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "warmup_steps": step, **PLAIN}
@@ -101,7 +103,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, caplog, monkeypatch, step, s
     options = {"data_collator": DataCollatorForSeq2Seq(build_route_tokenizer()), "callbacks": [Interrupt()]}
 
     def train(_):
-        fitting.fit(runs.build, build_route_tokenizer(), data, arguments, lambda trainer: {}, **options)
+        with fitting.resumable(str(tmp_path), ["train", "--overwrite-output-dir"]):
+            fitting.fit(runs.build, build_route_tokenizer(), data, arguments, lambda trainer: {}, **options)
 
     with caplog.at_level(logging.INFO, logger="weftformer"):
         assert run_script("train", train) == 130

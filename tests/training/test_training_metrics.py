@@ -54,3 +54,10 @@ def test_intervals_hold_the_scores_they_are_of():
     assert few[1] - few[0] < 0.5 * (intervals["chrf"][1] - intervals["chrf"][0])
     assert bootstrap_interval("bleu", ["a"] * 4, ["b"] * 4) is None
     assert bootstrap_interval("chrf", ["a", "c"], ["b", "c"]) is None
+
+
+def test_an_interval_ends_at_100():
+    pytest.importorskip("sacrebleu")
+    texts = ["one two three four", "five six seven eight", "nine ten eleven twelve"] * 9
+    low, high = bootstrap_interval("chrf", [*texts[:-1], "nine ten eleven"], texts)
+    assert 0 <= low < high == 100
