@@ -1,7 +1,8 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-The reactions of a molecule come from two sources: first from the recorded transformations of the library, and then, if
-nothing else is more promising, from the model. What is searched depends on numbers of molecules alone and never on the
+The reactions of a molecule come from three sources: first from the recorded transformations of the library, then, if
+nothing else is more promising, from the model, and where the search is stuck from further transformations of the
+library. What is searched depends on numbers of molecules alone and never on the
 time, so that the same request has the same routes on every machine.
 """
 
@@ -27,7 +28,7 @@ from .retro_star import Proposal, Request, RetroStarSearch, Solution
 from .settings import Constraints
 
 # The sources of reactions.
-LIBRARY, MODEL = range(2)
+LIBRARY, MODEL, MORE = range(3)
 # The number of molecules of one target whose reactions the model proposes at once. More would search reactions that
 # its routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
@@ -37,10 +38,10 @@ LIBRARY_EXPANSIONS = 4
 _AT_A_TIME = 2
 # A search that has found a route ends when the reactions of so many molecules have given no other one.
 PATIENCE = 20
-# What is added to the rank of a molecule before the model is asked for its reactions.
-MODEL_DELAY = 5.0
-# The number of reactions that the library proposes for a molecule, in a search and in a list.
-SEARCHED_STEPS, LISTED_STEPS = 20, 40
+# What is added to the rank of a molecule before the model is asked for its reactions, and then the library for more.
+MODEL_DELAY, MORE_DELAY = 5.0, 3.0
+# The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
+SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 20, 80, 40
 # The number of reactions of textbooks that are proposed for a molecule, and the probability that they share by its
 # similarity to their examples. The ranker knows none of them.
 _TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
@@ -76,7 +77,7 @@ class StockSearch:
             self._stock.without(request.target),
             _estimate,
             per_reaction=self._per_reaction,
-            delays=(0.0, MODEL_DELAY),
+            delays=(0.0, MODEL_DELAY, MORE_DELAY),
         )
         # the molecules of a round, with their reactions or None, and whether it is complete
         self._round: dict[str, Sequence[Proposal] | None] = {}
@@ -152,15 +153,22 @@ class StockSearch:
             if request is None:
                 self._is_collected = bool(self._round)
                 return
-            if request.source == LIBRARY:
-                self._search.add_reactions(request, self._recorded_steps(request.molecule))
-            else:
+            if request.source == MODEL:
                 self._round[request.molecule] = self._known_steps(request.molecule)
+            else:
+                self._search.add_reactions(request, self._recorded_steps(request))
 
-    def _recorded_steps(self, smiles: str) -> list[Proposal]:
-        if self._search.num_expanded(LIBRARY) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
+    def _recorded_steps(self, request: Request) -> list[Proposal]:
+        """Return the first reactions of the library for a molecule, or the next ones."""
+        if self._search.num_expanded(request.source) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
             return []
-        return list(recorded_steps(self._shared.library, smiles, self.request.settings.rules, SEARCHED_STEPS))
+        library, rules = self._shared.library, self.request.settings.rules
+        first = list(recorded_steps(library, request.molecule, rules, SEARCHED_STEPS))
+        if request.source == LIBRARY:
+            return first
+        known = {step.reactants for step in first}
+        more = recorded_steps(library, request.molecule, rules, MORE_STEPS)
+        return [step for step in more if step.reactants not in known]
 
     def _known_steps(self, smiles: str) -> Sequence[Proposal] | None:
         """Return the reactions that the model has proposed before, none for a molecule that it cannot read, or

@@ -211,7 +211,16 @@ def test_the_library_adds_allowed_reactions_that_the_model_does_not_propose(plan
     [plan], _ = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE], constraints=Constraints(**forbidden))
     found = [one for one in plan.distinct if one.purchasable]
     assert [set(one.route.leaves()) for one in found] == [{"CC(=O)Cl", AMINE}] * is_found
-    assert [one.score for one in found] == [pytest.approx(math.log(0.25) - 0.3)] * is_found
+    assert [one.score for one in found] == [pytest.approx(math.log(0.25) - 0.3, rel=0.01)] * is_found
+
+
+@pytest.mark.parametrize(("more", "is_found"), [(2, True), (1, False)])
+def test_a_stuck_search_asks_the_library_for_more(planner, library, monkeypatch, more, is_found):
+    monkeypatch.setattr(stock_module, "SEARCHED_STEPS", 1)
+    monkeypatch.setattr(stock_module, "MORE_STEPS", more)
+    library(("O1", Transformation(COUPLING, 30)), ("O1", Transformation(CHLORIDE, 10)))
+    [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE])
+    assert plan.solved == is_found and AMIDE in asked  # the model comes before
 
 
 def test_on_first_is_called_once(planner, library):
