@@ -30,12 +30,6 @@ def elements_of(group: str) -> frozenset[str]:
     return frozenset(elements[1].split(",") if elements else ())
 
 
-@cache
-def counted_groups() -> tuple[str, ...]:
-    """Return the names of the groups that a library counts beside its transformations."""
-    return tuple(name for name in table(GROUPS)["groups"] if name not in table(GROUPS)["uncounted"])
-
-
 @lru_cache(KNOWN)
 def groups_of(smiles: str) -> frozenset[str]:
     """Return the names of the functional groups of a molecule."""

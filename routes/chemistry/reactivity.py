@@ -1,7 +1,7 @@
-"""Which group of a molecule reacts, and which stays: one table (`reactivity.json`) and what reads it.
+"""Which group of a molecule reacts, and which stays, where recorded reactions cannot know: one table
+(`reactivity.json`) and what reads it.
 
-A template has only the nearest neighbours of the atoms that change. The table has rules about groups elsewhere,
-protecting groups with the conditions that remove them, and sites of halides by rank.
+The table has rules about steps that nobody runs, and protecting groups with the conditions that remove them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from .finding import Finding
 from .groups import groups_of
-from .orientation import may_be_misdirected, misdirection
 from .step import MappedStep
 from .tables import table, table_patterns
 
@@ -62,7 +61,7 @@ class _Rule(NamedTuple):
         )
 
 
-def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Finding]:
+def rule_objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> Iterator[Finding]:
     """Yield what speaks against a step, although recorded reactions have its transformation: another group than theirs
     reacts, a group elsewhere in the molecules would react first, or an arene reacts where its substituents do not
     direct.
@@ -75,17 +74,8 @@ def objections(name: str | None, step: MappedStep, bystanders: Sequence[str] = (
     for rule in _rules_of(name):
         if rule.applies(name, step, bystanders):
             yield rule.finding
-    if may_be_misdirected(name) and (reason := misdirection(name, step.substitutions)):
-        yield Finding(reason, "refuses")
     if name is None or name in table(REACTIVITY)["deprotections"]:
         yield from _other_protecting_groups(step)
-    yield from _other_sites(step)
-
-
-def refusal(name: str | None, step: MappedStep, bystanders: Sequence[str] = ()) -> str | None:
-    """Return the first of the [`objections`] that refuses a step, or None."""
-    refusals = (finding.text for finding in objections(name, step, bystanders) if finding.effect == "refuses")
-    return next(refusals, None)
 
 
 def racemisation(name: str | None, step: MappedStep) -> list[str]:
@@ -109,18 +99,6 @@ def vanished_group(step: MappedStep) -> str | None:
                 if step.number(atom) in hydrogenated_atoms and not step.is_in_product(substituent):
                     return name
     return None
-
-
-def _other_sites(step: MappedStep) -> Iterator[Finding]:
-    """Yield an objection if a halide reacts while the same halide stays at a site of higher rank."""
-    for row in table(REACTIVITY)["sites"]:
-        for rank, site in enumerate(row[1:], 1):
-            if not step.reacts(site):
-                continue
-            for better in row[:rank]:
-                if not step.symbols_reacting(site).isdisjoint(step.symbols_staying(better)):
-                    article = "an" if better[0] in "aeio" else "a"
-                    yield Finding(f"{article} {better} usually reacts first", "ranks lower")
 
 
 def _other_protecting_groups(step: MappedStep) -> Iterator[Finding]:

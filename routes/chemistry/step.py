@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from rdkit import Chem
 
+from .changes import Change, changes, environments, without_maps
 from .groups import elements_of, patterns
 from .molecules import structure
-from .orientation import Substitution, substitutions
 
 # The indices of a group's atoms.
 Atoms = tuple[int, ...]
@@ -42,36 +42,39 @@ class MappedStep:
         return Chem.MolFromSmiles(self.mapped)
 
     @cached_property
-    def _after(self) -> dict[int, list[Any]]:
-        return _of_product(self.product)
+    def changes(self) -> list[Change]:
+        """What happens to the atoms of the reactants that are in the product and change."""
+        return [] if self.reactants is None else changes(self.reactants, self.molecule)
 
     @cached_property
-    def _before(self) -> list[tuple[Any, ...]]:
-        return [] if self.reactants is None else _environments(self.reactants, from_maps=True)
+    def environments(self) -> Any:
+        """The environments of the atoms of the reactants, as [`~chemistry.changes.environments`] returns them."""
+        return environments(without_maps(self.reactants))
+
+    def is_unchanged(self, index: int) -> bool:
+        """Return whether an atom of the reactants is in the product as it was."""
+        return self.is_in_product(index) and index not in self._changed
 
     @cached_property
     def changed_atoms(self) -> set[int]:
-        """The numbers of the product's atoms whose bonds, hydrogens or charge change."""
-        before = {number: environment for number, *environment in self._before}
-        return {number for number, environment in self._after.items() if before.get(number) != environment}
+        """The numbers of the product's atoms whose bonds, hydrogens or charge change, or that no reactant has."""
+        numbers = set(range(1, self.molecule.GetNumAtoms() + 1)).difference(map(self.number, self._kept))
+        return numbers | {change.after + 1 for change in self.changes}
 
     @cached_property
     def _kept(self) -> set[int]:
         """The indices of the reactants' atoms that are in the product."""
-        return {index for index, (number, *_) in enumerate(self._before) if number in self._after}
+        atoms, numbers = self.reactants.GetAtoms() if self.reactants else (), range(1, self.molecule.GetNumAtoms() + 1)
+        return {atom.GetIdx() for atom in atoms if atom.GetAtomMapNum() in numbers}
 
     @cached_property
     def _changed(self) -> set[int]:
         """The indices of the reactants' atoms that change: also of leaving ones beside an atom of the product."""
-        changed = set[int]()
-        for index, (number, bonds, *counts) in enumerate(self._before):
-            if number in self._after:
-                is_changed = self._after[number] != [bonds, *counts]
-            else:
-                is_changed = any(neighbour in self._after for neighbour, _ in bonds)
-            if is_changed:
-                changed.add(index)
-        return changed
+        changed = {change.before for change in self.changes}
+        neighbours = (
+            other.GetIdx() for index in changed for other in self.reactants.GetAtomWithIdx(index).GetNeighbors()
+        )
+        return changed.union(index for index in neighbours if index not in self._kept)
 
     @cached_property
     def _changed_elements(self) -> set[str]:
@@ -82,19 +85,19 @@ class MappedStep:
         """The numbers of the product's carbon atoms that have hydrogen in place of atoms that are not in the product,
         and no other change.
         """
-        before, numbers = {number: environment for number, *environment in self._before}, set[int]()
-        for number in self.changed_atoms & before.keys():
-            (old_bonds, old_hydrogens, _), (bonds, hydrogens, _) = before[number], self._after[number]
-            lost = {bond for bond in old_bonds if bond[0] not in self._after}
-            is_carbon = self.molecule.GetAtomWithIdx(number - 1).GetSymbol() == "C"
-            if is_carbon and hydrogens > old_hydrogens and lost and old_bonds - lost == bonds:
-                numbers.add(number)
+        numbers = set[int]()
+        for change in self.changes:
+            before = self.reactants.GetAtomWithIdx(change.before)
+            stays = [other for other in before.GetNeighbors() if self.is_in_product(other.GetIdx())]
+            num_lost, is_gained = before.GetDegree() - len(stays), change.gained or change.strengthened
+            if before.GetSymbol() == "C" and change.hydrogens > 0 and num_lost == len(change.lost) and not is_gained:
+                numbers.add(change.after + 1)
         return numbers
 
     @cached_property
     def loses_atoms(self) -> bool:
         """Whether atoms of the reactants are not in the product."""
-        return len(self._kept) < len(self._before)
+        return self.reactants is not None and len(self._kept) < self.reactants.GetNumAtoms()
 
     def number(self, index: int) -> int:
         """Return the number of an atom of the reactants, 0 if it has none."""
@@ -139,14 +142,6 @@ class MappedStep:
         matches = self.molecule.GetSubstructMatches(patterns()[group])
         return any(atom + 1 in self.changed_atoms for atoms in matches for atom in atoms)
 
-    def symbols_reacting(self, group: str) -> set[str]:
-        """Return the symbols of the first atoms of a group where it reacts."""
-        return {self.reactants.GetAtomWithIdx(atoms[0]).GetSymbol() for atoms in self._match(group)[0]}
-
-    def symbols_staying(self, group: str) -> set[str]:
-        """Return the symbols of the first atoms of a group where it stays."""
-        return {self.reactants.GetAtomWithIdx(atoms[0]).GetSymbol() for atoms in self._match(group)[1]}
-
     def stays_beside(self, group: str, partners: Iterable[str]) -> bool:
         """Return whether a group stays in a molecule in which one of the partners reacts."""
         reacting = {index for partner in partners for atoms in self._match(partner)[0] for index in atoms}
@@ -165,31 +160,3 @@ class MappedStep:
                 elif self._kept.issuperset(atoms):
                     places[1].append(atoms)
         return places
-
-    @cached_property
-    def substitutions(self) -> list[Substitution]:
-        """The aromatic substitutions that could have taken another position."""
-        return [] if self.reactants is None else list(substitutions(self.molecule, self.reactants))
-
-
-@lru_cache(16)  # a product has many proposals
-def _of_product(smiles: str) -> dict[int, list[Any]]:
-    return {number: environment for number, *environment in _environments(structure(smiles))}
-
-
-def _environments(molecule: Any, from_maps: bool = False) -> list[tuple[int, set[tuple[int, Any]], int, int]]:
-    """Return the number, the bonds, the hydrogens and the charge of each atom. Atoms are numbered from 1, or by their
-    maps.
-    """
-    atoms = [molecule.GetAtomWithIdx(index) for index in range(molecule.GetNumAtoms())]
-    numbers = [atom.GetAtomMapNum() if from_maps else atom.GetIdx() + 1 for atom in atoms]
-    bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]
-    for index in range(molecule.GetNumBonds()):
-        bond = molecule.GetBondWithIdx(index)
-        ends, kind = (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()), bond.GetBondType()
-        for end, other in (ends, ends[::-1]):
-            bonds[end].add((numbers[other], kind))
-    return [
-        (number, neighbours, atom.GetTotalNumHs(), atom.GetFormalCharge())
-        for number, neighbours, atom in zip(numbers, bonds, atoms, strict=True)
-    ]

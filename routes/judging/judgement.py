@@ -38,7 +38,6 @@ from ..chemistry.molecules import (
     structure,
     without_stereo,
 )
-from ..chemistry.reactivity import objections
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
 from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral
@@ -47,6 +46,7 @@ from .findings import findings
 from .judged_step import STEREO_ALONE, JudgedStep, Support
 from .library import Library, Match
 from .library_files import shipped_library
+from .objections import objections
 from .transformation import CLASSES, ReagentSet, Transformation
 from .two_at_once import two_at_once
 
@@ -175,7 +175,7 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
     notes = [
         *(Finding(f"no atom of {molecule.canonical} is needed") for molecule in idle),
         *recorded.objections,
-        *findings(recorded.match, product, joined(reactants), library),
+        *findings(recorded.match, product, joined(reactants)),
         *_oddities(drawing, [molecule for molecule in drawing.reactants if molecule not in idle], recorded.reactants),
     ]
     if _WATER in set(recorded.reactants).difference(drawing.parts):
@@ -342,7 +342,7 @@ def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Sear
     for part in sorted(set(parts)) if len(set(parts)) <= _MOST_REPEATED else ():
         if search.recorded is None and not search.refusals:
             search.recorded = _search_with_parents(product, [*parts, part], library).recorded
-    if library.textbook is not None and search.recorded is None and not search.refusals:
+    if library.textbook is not None and search.recorded is None:
         search.textbook = _search(product, reactants, library.textbook).recorded
         if search.textbook is None and atoms_left(product, parts) == REAGENTS[OXIDANT]:
             search.textbook = _search(product, (*reactants, _WATER), library.textbook).recorded
@@ -371,13 +371,16 @@ def _search_as_drawn(product: str, reactants: Sequence[str], library: Library) -
             if search.otherwise is None and not match.refusal(bystanders):
                 search.otherwise = transformation
             continue
-        if (refusal := match.refusal(bystanders)) is not None:
+        found = list(objections(transformation, match.step))
+        refusals = (finding.text for finding in found if finding.effect == "refuses")
+        # a molecule that is left out may refuse a step, and has no other effect
+        if (refusal := next(refusals, None) or (match.refusal(bystanders) if bystanders else None)) is not None:
             text = f"the transformation is recorded {transformation.count} times, but here {refusal}"
             if (finding := Finding(text, "refuses")) not in search.refusals:
                 search.refusals.append(finding)
         elif search.recorded is None or transformation.count > search.recorded.match.transformation.count:
             anomer = None if comparison is None else comparison.anomer
-            search.recorded = _Recorded(match, parts, list(objections(transformation.name, match.step)), anomer)
+            search.recorded = _Recorded(match, parts, found, anomer)
             if not bystanders:
                 break
     return search

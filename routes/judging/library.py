@@ -11,8 +11,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from ..chemistry.molecules import canonical_smiles, joined, read_molecule, structure
-from ..chemistry.reactivity import refusal
 from ..chemistry.step import MappedStep
+from .objections import refusal, site_probability
 from .ranker import Ranker, shares_of_neighbours
 from .templates import mapped_step, matcher, might_use, outcomes, product_pattern
 from .transformation import ReagentSet, Row, Transformation, most_common_sets
@@ -26,17 +26,10 @@ _MOST_TRIED, _ENOUGH = 200, 0.995
 # The part of the probability of a core that goes to its transformations of one reaction: better accuracies on held-out
 # reactions than a smaller part.
 _SHARE_OF_RARE = 0.1
-# A group is rare beside a kind of transformation if at least so many of its reactions were examined, and at most this
-# share of them has it.
-_EXAMINED, _RARE = 100, 0.002
 # The differences of atoms whose counts a process caches.
 _DIFFERENCES = 1 << 11
 # An element with its count in the text of a difference.
 _ELEMENT = re.compile(r"([A-Z][a-z]?)(-?\d+)")
-
-# For each kind of reaction and each feature: the number of recorded reactions with it, and the number of those that
-# were examined.
-RareFeatures = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 class Match(NamedTuple):
@@ -51,8 +44,8 @@ class Match(NamedTuple):
     step: MappedStep
 
     def refusal(self, bystanders: Sequence[str] = ()) -> str | None:
-        """Return why the recorded reactions are no evidence for the step, as in [`~chemistry.reactivity.refusal`]."""
-        return refusal(self.transformation.name, self.step, bystanders)
+        """Return why the recorded reactions are no evidence for the step, as in [`~judging.objections.refusal`]."""
+        return refusal(self.transformation, self.step, bystanders)
 
 
 class _Screen:
@@ -229,8 +222,9 @@ class Library:
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
                 step = steps.setdefault(step.mapped, step)
-                if canonical not in reactants and refusal(transformation.name, step) is None:
-                    shares[reactants] = shares.get(reactants, 0.0) + share / len(results)
+                if canonical not in reactants and refusal(transformation, step) is None:
+                    part = share / len(results) * site_probability(step)
+                    shares[reactants] = shares.get(reactants, 0.0) + part
         best = max(shares.values(), default=0.0)
         proposals = {reactants: max(share, best) for reactants, share in first.items()}
         for reactants, share in sorted(shares.items(), key=lambda proposal: -proposal[1]):
@@ -308,20 +302,6 @@ class Library:
             if kind and transformation.reagents:
                 by_kind.setdefault(kind, Counter()).update(dict(transformation.reagents))
         return {kind: most_common_sets(counts) for kind, counts in by_kind.items()}
-
-    @cached_property
-    def rare_groups(self) -> RareFeatures:
-        """For each kind of transformation, the functional groups that hardly any of its reactions keep."""
-        by_kind = dict[str, Counter[str]]()
-        for _, transformation in self.rows():
-            by_kind.setdefault(transformation.kind, Counter()).update(transformation.kept)
-        names = sorted(set().union(*by_kind.values()) - {""})
-        rare: dict[str, dict[str, tuple[int, int]]] = {}
-        for kind, counts in by_kind.items():
-            total = counts[""]
-            if total >= _EXAMINED:
-                rare[kind] = {name: (counts[name], total) for name in names if counts[name] <= _RARE * total}
-        return rare
 
 
 def difference(product: str, reactants: str) -> str:

@@ -24,8 +24,8 @@ from .transformation import Example, ReagentSet, Row, Transformation
 SHIPPED, TEXTBOOK = "transformations.jsonl.gz", "textbook.jsonl.gz"
 # The number of libraries with transformations of a user that a process keeps.
 _LIBRARIES = 4
-# The values of the last fields of a line, if it lacks them: name, groups, core, reagents and textbook.
-_DEFAULTS: tuple[Any, ...] = (None, {}, None, (), None)
+# The values of the last fields of a line, if it lacks them: name, core, reagents and textbook.
+_DEFAULTS: tuple[Any, ...] = (None, None, (), None)
 
 
 @cache
@@ -169,17 +169,18 @@ def _row(fields: Sequence[Any]) -> Row:
     """
     rest: list[Any]
     key, smarts, count, reaction_class, rows, *rest = fields
-    name, groups, core, reagents, textbook = (*rest, *_DEFAULTS[len(rest) :])
+    rest = [value for value in rest if not isinstance(value, dict)]  # earlier versions counted groups
+    name, core, reagents, textbook = (*rest, *_DEFAULTS[len(rest) :])
     examples, sets = tuple(map(Example._make, rows)), tuple(map(ReagentSet._make, reagents))
-    texts: list[Any] = [key, smarts, *groups, *(row[0] for row in (*examples, *sets))]
+    texts: list[Any] = [key, smarts, *(row[0] for row in (*examples, *sets))]
     texts += [text for text in (name, core, textbook, *(example.source for example in examples)) if text is not None]
-    counts = [count, *groups.values(), *(compounds.num_reactions for compounds in sets)]
+    counts = [count, *(compounds.num_reactions for compounds in sets)]
     "".join(texts).encode()  # no other type, and no half of a surrogate pair
     if any(type(number) is not int for number in counts) or type(reaction_class) not in (int, type(None)):
         raise TypeError("a count or a class is not a whole number")
     if count < 1 or len(smarts) > MOST_CHARACTERS:
         raise ValueError("a count or the length of a template is out of bounds")
-    return key, Transformation(smarts, count, reaction_class, examples, name, groups, core, sets, textbook)
+    return key, Transformation(smarts, count, reaction_class, examples, name, core, sets, textbook)
 
 
 def _is_readable(transformation: Transformation) -> bool:

@@ -84,15 +84,31 @@ def num_other_products(smarts: str, product: str, reactants: str) -> int:
     Arguments are those of [`mapped_step`].
     """
     forward, flat = _forward(smarts), read_molecule(without_stereo(product))
-    parts, texts = [structure(without_stereo(part)) for part in reactants.split(".")], set[str]()
-    with rdBase.BlockLogs():
-        for order in permutations(parts, forward.GetNumReactantTemplates()):
-            texts.update(".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(order))
+    parts = [structure(without_stereo(part)) for part in reactants.split(".")]
+    orders = permutations(parts, forward.GetNumReactantTemplates())
+    texts = set[str]().union(*(_products(forward, order) for order in orders))
     if flat is None:
         return 0
     products = filter(None, map(read_molecule, texts))
     isomers = {without_stereo(other.canonical) for other in products if other.formula == flat.formula}
     return len(isomers - {without_stereo(flat.canonical)})
+
+
+def joins_alike(smarts: str, reactants: str) -> bool:
+    """Return whether each of two different reactants of a template also reacts with itself by it.
+
+    Arguments are those of [`mapped_step`].
+    """
+    forward, parts = _forward(smarts), set(reactants.split("."))
+    if forward.GetNumReactantTemplates() != 2 or len(parts) != 2:
+        return False
+    return all(_products(forward, [structure(part)] * 2) for part in parts)
+
+
+def _products(forward: Any, reactants: Sequence[Chem.Mol]) -> set[str]:
+    """Return the SMILES of what a reaction makes. RDKit may not be able to read all of them."""
+    with rdBase.BlockLogs():
+        return {".".join(map(Chem.MolToSmiles, outcome)) for outcome in forward.RunReactants(tuple(reactants))}
 
 
 def might_use(smarts: str, reactants: Sequence[Chem.Mol]) -> bool:

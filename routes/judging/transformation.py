@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 # The numbers of examples and of sets of reagents of a transformation.
@@ -69,8 +69,6 @@ class Transformation:
         examples: a few of the reactions.
         name: its common name, such as "amide coupling", or None. It describes the kind of reaction that the structures
             show, not whether the reaction works or with which reagents.
-        kept: the number of these reactions whose reactants have a functional group that stays as it is, by group.
-            Under an empty name, the number of reactions that were examined.
         core: the part of the template that [`Library.related`] compares: the atoms that change, the neighbours of
             those that are heteroatoms, and the heteroatoms of functional groups. None if it is unknown.
         reagents: the most common sets of reagents that were recorded with these reactions. The first is empty, and has
@@ -84,7 +82,6 @@ class Transformation:
     reaction_class: int | None = None
     examples: tuple[Example, ...] = ()
     name: str | None = None
-    kept: Mapping[str, int] = field(default_factory=dict, hash=False)
     core: str | None = None
     reagents: tuple[ReagentSet, ...] = ()
     textbook: str | None = None
@@ -96,8 +93,7 @@ class Transformation:
 
     def plus(self, other: Transformation) -> Transformation:
         """Return the transformation with the reactions of another one. Its own examples and facts come first."""
-        groups, reagents = Counter(self.kept), Counter[str]()
-        groups.update(other.kept)
+        reagents = Counter[str]()
         for smiles, count in (*self.reagents, *other.reagents):
             reagents[smiles] += count
         return replace(
@@ -106,7 +102,6 @@ class Transformation:
             reaction_class=self.reaction_class or other.reaction_class,
             examples=(*self.examples, *other.examples)[:EXAMPLES],
             name=self.name or other.name,
-            kept=dict(sorted(groups.items())),
             core=self.core or other.core,
             reagents=most_common_sets(reagents),
         )

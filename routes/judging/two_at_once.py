@@ -9,9 +9,9 @@ from typing import Any
 from rdkit import Chem
 
 from ..chemistry.molecules import canonical_smiles, joined
-from ..chemistry.reactivity import refusal
 from ..chemistry.step import MappedStep
 from .library import LEAST_PROPOSED, Library
+from .objections import refusal
 from .templates import outcomes
 from .transformation import Transformation
 
@@ -50,7 +50,7 @@ def two_at_once(
             origins = list(rest.elements())
             if len(intermediates) != 1 or not origins:
                 continue
-            if refusal(later.name, last) is not None:
+            if refusal(later, last) is not None:
                 continue
             earlier = library.match(intermediates[0], origins, tries)
             if earlier is None or earlier.refusal() or earlier.transformation.count < LEAST_PROPOSED:

@@ -6,9 +6,8 @@ materials of recorded routes. `shipped_stock` writes the included stock. `--reac
 uspto-480k-part.jsonl.gz --known paroutes-n5.jsonl.gz uspto-50k-train.jsonl.gz uspto-15k.jsonl.gz --exclude
 paroutes-n1.jsonl.gz uspto-50k-valid.jsonl.gz uspto-50k-test.jsonl.gz held-out-2000.jsonl.gz` adds mapped reactions to
 the earlier library of 65,148 reactions of the known files, which rxnmapper has mapped. It leaves out what makes a
-molecule that the excluded routes make, and takes a core about an hour. With `--positions`, the same files are counted
-for the positions of aromatic substitutions instead. `--remove-doubtful` then removes transformations that no chemist
-would run (`doubtful.py`), in ten minutes. `--textbook
+molecule that the excluded routes make, and takes a core about an hour. `--remove-doubtful` then removes
+transformations that no chemist would run (`doubtful.py`), in ten minutes. `--textbook
 routes/recipes/textbook.csv` writes the library of textbook reactions beside it, in a minute.
 
 The model is a folder of `weftformer routes train` or `weftformer train`. Its weights are stored in half precision.
@@ -21,20 +20,17 @@ import csv
 import json
 import multiprocessing
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import torch
-from rdkit import Chem
 from transformers import AutoTokenizer
 
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import write_json
 from weftformer.routes.chemistry.molecules import joined
-from weftformer.routes.chemistry.orientation import ORIENTATION, UNNAMED, Place, substitutions
 from weftformer.routes.files import read_canonical
 from weftformer.routes.judging.library_files import SHIPPED, TEXTBOOK, combined, load_library, named, read_rows
 from weftformer.routes.judging.ranker import RANKER, Ranker
@@ -55,9 +51,6 @@ from weftformer.routes.training.extraction import (
 from weftformer.scripts.cli import run_script
 
 LIBRARY = STOCK.with_name(SHIPPED)
-POSITIONS = Path(str(files("weftformer.routes.chemistry").joinpath(ORIENTATION)))
-# A position is listed if so many substitutions could have taken it, and at most this share of them did.
-LEAST_REACTIONS, MOST_TAKEN = 30, 0.05
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -71,7 +64,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--out-stock", type=Path, default=PAROUTES_STOCK, metavar="FILE", help=words)
     add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
     add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
-    add("--positions", action="store_true", help="count the positions of aromatic substitutions in --reactions")
     words = "remove records from the library that no chemist would run, also from its ranker"
     add("--remove-doubtful", action="store_true", help=words)
     add("--textbook", type=Path, metavar="FILE", help="mapped examples of named reactions of textbooks")
@@ -116,42 +108,6 @@ def new_records(files: Iterable[Path], exclude: Iterable[Path], known: set[tuple
             if reaction not in known:
                 known.add(reaction)
                 yield record
-
-
-def write_positions(files: Iterable[Path], exclude: Iterable[Path], out: Path) -> int:
-    """Write the positions that hardly any aromatic substitutions of reactions take, and count the substitutions.
-
-    Args:
-        files: mapped reactions.
-        exclude: routes, as for [`extend_library`].
-        out: the file, whose other tables stay.
-    """
-    num_counted = 0
-    could, did = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
-    for record in new_records(files, exclude, set()):
-        reactants, product = map(Chem.MolFromSmiles, record.mapped.split(">>"))
-        # several in one reaction are rare, and depend on each other
-        matches = list(substitutions(product, reactants)) if product and reactants else []
-        if len(matches) == 1:
-            [match] = matches
-            could[match.kind].update(_named(match.taken.union(*match.free)))
-            did[match.kind].update(_named(match.taken))
-            num_counted += 1
-    unseen = {
-        kind: {
-            place: (did[kind][place], count)
-            for place, count in sorted(counts.items())
-            if count >= LEAST_REACTIONS and did[kind][place] <= MOST_TAKEN * count
-        }
-        for kind, counts in sorted(could.items())
-    }
-    table = json.loads(out.read_text(encoding="utf-8"))
-    write_json(out, table | {"unseen": {kind: places for kind, places in unseen.items() if places}})
-    return num_counted
-
-
-def _named(places: Iterable[Place]) -> set[str]:
-    return {str(place) for place in places if place.what != UNNAMED}
 
 
 def molecules_of(files: Iterable[Path]) -> set[str]:
@@ -245,10 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         out = arguments.library.with_name(TEXTBOOK)
         number = write_textbook(arguments.textbook, arguments.library, out)
         print(f"{number:,} transformations of textbook reactions are in {out}.")
-    if arguments.positions:
-        number = write_positions(arguments.reactions, arguments.exclude, POSITIONS)
-        print(f"{number:,} substitutions were counted for {POSITIONS}.")
-    elif arguments.reactions:
+    if arguments.reactions:
         number = extend_library(
             arguments.reactions, arguments.known, arguments.exclude, arguments.library, multiprocessing.cpu_count()
         )

@@ -24,7 +24,6 @@ from ...common.atomic import atomic_write
 from ...common.progress import Progress
 from ...common.tables import find_column, named_errors, read_table, text_of
 from ...common.workers import WorkerProcesses
-from ..chemistry.groups import counted_groups
 from ..chemistry.molecules import canonical_or_given, canonical_smiles, joined
 from ..chemistry.reagents import compounds
 from ..files.entries import REACTION_COLUMNS
@@ -85,11 +84,10 @@ class Problem(NamedTuple):
 
 
 class Template(NamedTuple):
-    """The template of a reaction, its core, and the functional groups that stay, as in [`Transformation`]."""
+    """The template of a reaction and its core, as in [`Transformation`]."""
 
     smarts: str
     core: str
-    groups: tuple[str, ...]
 
 
 def record_of(reaction: str, **facts: Any) -> Record:
@@ -178,7 +176,7 @@ class Extraction:
         step = mapped_step(smarts, record.product, record.reactants) if smarts else None
         if smarts is None or step is None:
             return [None]
-        return [Template(smarts, core_of(smarts), tuple(filter(step.stays, counted_groups())))]
+        return [Template(smarts, core_of(smarts))]
 
 
 def _template_of(mapped: str) -> str | None:
@@ -385,20 +383,18 @@ def build(records: Iterable[Record], templates: Iterable[Template | None]) -> It
     `templates` has the template of each record.
     """
     by_template: dict[tuple[str, str, str], list[Record]] = {}
-    groups: dict[str, Counter[str]] = {}
     for record, template in zip(records, templates, strict=True):
         if template is not None:
             place = difference(record.product, record.reactants), template.smarts, template.core
             by_template.setdefault(place, []).append(record)
-            groups.setdefault(template.smarts, Counter()).update(("", *template.groups))
     for (key, smarts, core), members in sorted(by_template.items(), key=lambda item: (-len(item[1]), item[0])):
         classes = Counter(record.reaction_class for record in members if record.reaction_class is not None)
         examples = [Example(f"{record.reactants}>>{record.product}", record.source) for record in members]
         examples.sort(key=lambda example: (example.source is None, len(example.smiles)))
         reagents = Counter(filter(None, (" ".join(compounds(record.agents)) for record in members)))
         number = next((number for number, _ in classes.most_common(1)), None)
-        facts: Any = {"kept": dict(sorted(groups[smarts].items())), "reagents": most_common_sets(reagents)}
-        yield key, Transformation(smarts, len(members), number, tuple(examples[:EXAMPLES]), core=core, **facts)
+        facts: Any = {"core": core, "reagents": most_common_sets(reagents)}
+        yield key, Transformation(smarts, len(members), number, tuple(examples[:EXAMPLES]), **facts)
 
 
 def write(rows: Iterable[Row], path: str | Path) -> None:
@@ -407,7 +403,7 @@ def write(rows: Iterable[Row], path: str | Path) -> None:
     with atomic_write(path) as part, part.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
         for key, transformation in rows:
             row: list[Any] = [key, transformation.smarts, transformation.count, transformation.reaction_class]
-            row += [transformation.examples, transformation.name, transformation.kept, transformation.core]
+            row += [transformation.examples, transformation.name, transformation.core]
             row += [transformation.reagents, transformation.textbook]
             while not row[-1]:
                 row.pop()

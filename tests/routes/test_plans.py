@@ -102,11 +102,14 @@ def test_routes_with_a_step_that_hides_another_rank_behind():
 
 
 def test_routes_that_take_an_unusual_position_rank_behind():
-    product = "Nc1cncnc1Cl"
+    product, doubt = "Nc1cncnc1Cl", Finding("an unusual position", "ranks lower")
     substitution, reduction = (
         Route(product, leaf(*parts)) for parts in (("Clc1cncnc1Cl", "N"), ("O=[N+]([O-])c1cncnc1Cl",))
     )
-    scored = [Candidate("", -1.0, 1, substitution), Candidate("", -2.0, 1, reduction)]
+    scored = [
+        Candidate("", score, 1, route, steps=(JudgedStep(product, route.reactants, 5, findings=findings),))
+        for score, route, findings in ((-1.0, substitution, (doubt,)), (-2.0, reduction, ()))
+    ]
     assert all(complete(candidate).is_recorded for candidate in scored)
     assert [c.route for c in ranked(scored, evidence="recorded")] == [reduction, substitution]
 

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -81,18 +80,3 @@ def test_what_comes_with_the_package():
     (plan,) = planner.plan(["CC(=O)NCc1ccccc1"], num_routes=1, progress=False)
     assert plan.solved and plan.candidates[0].purchasable
     assert planner.expand("CC(=O)NCc1ccccc1", 1).candidates[0].missing is not None
-
-
-def test_positions_that_few_substitutions_take_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped_routes, "LEAST_REACTIONS", 2)
-    ring, brominated = "[cH:2]1[cH:3][cH:4][cH:5][cH:6][c:1]1[O:7]", "[cH:2]1[cH:3][c:4](Br)[cH:5][cH:6][c:1]1[O:7]"
-    lines = [f"{ring}{alkyl}.BrBr>>{brominated}{alkyl}" for alkyl in ("[CH3:8]", "[CH2:8]C", "[CH2:8]CC")]
-    (tmp_path / "reactions.smi").write_text("\n".join([lines[0], *lines]))  # one twice
-    write_routes(tmp_path / "excluded.jsonl", [Route("CCCOc1ccc(Br)cc1", (Route("CCCOc1ccccc1"),))])
-    out = tmp_path / "positions.json"
-    out.write_text('{"directing": {}, "unseen": {}}')
-    files = [tmp_path / "reactions.smi"], [tmp_path / "excluded.jsonl"]
-    assert shipped_routes.write_positions(*files, out) == 2
-    oxygen = "a hydroxy or alkoxy group"
-    unseen = {f"a position {relation} to {oxygen}": [0, 2] for relation in ("meta", "ortho")}
-    assert json.loads(out.read_text()) == {"directing": {}, "unseen": {"H by bromine": unseen}}

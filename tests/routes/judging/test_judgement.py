@@ -224,9 +224,15 @@ def test_the_commonest_transformation_that_gives_the_reactants_is_found(library)
         assert found is not None and (found.smarts, found.count) == (right.smarts, 3)
 
 
-def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
+def is_accepted(product, reactants):
+    """Whether a step has a precedent, and nothing speaks against it."""
+    step = judge(product, reactants)
+    return step.state == "precedented" and not step.is_misplaced
+
+
+def test_at_most_one_in_twenty_wrong_steps_has_a_precedent_and_no_doubt():
     rows = list(csv.DictReader((Path(__file__).parent / "wrong_steps.csv").open(encoding="utf-8")))
-    accepted = [row for row in rows if judge(row["product"], row["reactants"].split(".")).state == "precedented"]
+    accepted = [row for row in rows if is_accepted(row["product"], row["reactants"].split("."))]
     assert len(rows) >= 60 and len(accepted) <= len(rows) / 20, accepted
 
 
@@ -239,9 +245,9 @@ def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
         ("CCCCOCCC", ["CCCO", "CCCCO"], "neither alcohol"),
         ("Cc1ccc([N+](=O)[O-])cc1", ["O=Cc1ccc([N+](=O)[O-])cc1"], "reduced too"),
         ("CCNS(=O)(=O)c1cccc(N)c1", ["CCN", "Nc1cccc(S(=O)(=O)Cl)c1"], "in the same molecule"),
-        ("COc1cccc(Br)c1", ["COc1ccccc1", "BrBr"], "directs"),
-        ("O=[N+]([O-])c1cccc(O)c1", ["Oc1ccccc1", "O[N+](=O)[O-]"], "directs"),
-        ("COc1cccc(C(C)=O)c1", ["COc1ccccc1", "CC(=O)Cl"], "directs"),
+        ("COc1cccc(Br)c1", ["COc1ccccc1", "BrBr"], "take place at"),
+        ("O=[N+]([O-])c1cccc(O)c1", ["Oc1ccccc1", "O[N+](=O)[O-]"], "take place at"),
+        ("COc1cccc(C(C)=O)c1", ["COc1ccccc1", "CC(=O)Cl"], "take place at"),
         ("CCCC(CCC)C(=O)Cl", ["CCCBr", "CCCCC(=O)Cl"], "acylating agent first"),
         ("CC(=O)c1ccc(N=C=O)cc1", ["O=C=Nc1ccccc1", "CC(=O)O"], "isocyanate"),
         # right ones beside them
@@ -260,7 +266,7 @@ def test_at_most_one_in_twenty_wrong_steps_has_a_precedent():
 )
 def test_the_whole_functional_group_counts(product, reactants, remark):
     found = judge(product, reactants)
-    assert (found.state == "precedented") == (remark is None)
+    assert is_accepted(product, reactants) == (remark is None)
     assert remark is None or any("recorded" in one and remark in one for one in found.remarks)
 
 
@@ -317,30 +323,6 @@ def test_other_products_of_the_same_transformation_are_told(product, reactants, 
     found = judge(product, reactants)
     assert found.state == "precedented"
     assert found.remarks == (("the same transformation also makes 1 other product here",) if others else ())
-
-
-COUPLING = (
-    "[C:3]-[NH;D2;+0:4]-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5]>>O-[C;H0;D3;+0:1](-[C:2])=[O;D1;H0:5].[C:3]-[NH2;D1;+0:4]"
-)
-HYDROLYSIS = "[O;D1;H0:3]=[C:2]-[OH;D1;+0:1]>>C-[O;H0;D2;+0:1]-[C:2]=[O;D1;H0:3]"
-
-
-@pytest.mark.parametrize(
-    ("counts", "others", "remarks"),
-    [
-        ({"": 450}, {"": 9, "thioether": 9}, ("none of 500 recorded reactions of this kind has a thioether elsewhere",)),
-        ({"": 450, "thioether": 1}, {}, ("1 of 500 recorded reactions of this kind has a thioether elsewhere",)),
-        ({"": 450, "thioether": 2}, {}, ()),
-        ({"": 49}, {"": 9, "thioether": 9}, ()),  # too few to tell
-        ({}, {}, ()),  # a library without counts
-    ],
-)  # fmt: skip
-def test_a_group_that_recorded_reactions_do_not_have_elsewhere_is_told(counts, others, remarks):
-    rows = [("O1", Transformation(COUPLING, 100, kept=counts, name="amide coupling"))]
-    rows += [("O1", Transformation(COUPLING + ".O", 50, kept={"": 50}, name="amide coupling"))]  # of the same kind
-    rows += [("C1", Transformation(HYDROLYSIS, 150, kept=others))]
-    found = judge("CSCCNC(=O)CCC#N", ["CSCCN", "N#CCCC(=O)O"], Library(rows))
-    assert (found.precedents, found.remarks) == (100, remarks)
 
 
 @pytest.mark.parametrize(

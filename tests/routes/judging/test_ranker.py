@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from weftformer.routes.judging import Library, Transformation, shipped_library
+from weftformer.routes.judging import library as library_module
 from weftformer.routes.judging.library_files import UsersLibrary
 from weftformer.routes.judging.ranker import BITS, LARGEST, Ranker, fingerprint
 from weftformer.routes.judging.transformation import Example
@@ -92,6 +93,19 @@ def test_a_ranker_belongs_to_its_library(tmp_path):
         Ranker.load(tmp_path / "none", TEMPLATES)
 
 
+@pytest.fixture
+def any_site(monkeypatch):
+    """Let the sites of all steps be certain."""
+    monkeypatch.setattr(library_module, "site_probability", lambda step: 1.0)
+
+
+def test_a_proposal_is_as_probable_as_its_site(monkeypatch):
+    library = library_of(*torch.tensor([0.25, 0.4, 0.3, 0.05]).log().tolist())
+    monkeypatch.setattr(library_module, "site_probability", lambda step: 0.5 if "Cl" in step.mapped else 1.0)
+    assert library.propose(AMIDE, 9) == [(ACID, pytest.approx(0.55)), (CHLORIDE, pytest.approx(0.2))]
+
+
+@pytest.mark.usefixtures("any_site")
 def test_the_same_reactants_by_several_transformations_add_up():
     shares = torch.tensor([0.25, 0.4, 0.3, 0.05])
     library = library_of(*shares.log().tolist())
@@ -103,6 +117,7 @@ def test_the_same_reactants_by_several_transformations_add_up():
     assert sure.propose(AMIDE, 9) == [(ACID, pytest.approx(0.997))]
 
 
+@pytest.mark.usefixtures("any_site")
 def test_transformations_of_one_reaction_have_a_part_of_the_probability_of_their_core():
     core = "[C:1]-[NH:2]>>[C:1]-[OH].[NH2:2]"
     common, rare = (Transformation(TEMPLATES[place], count, core=core) for place, count in ((0, 5), (1, 1)))
@@ -113,6 +128,7 @@ def test_transformations_of_one_reaction_have_a_part_of_the_probability_of_their
     assert library.propose(AMIDE, 9) == [(ACID, pytest.approx(0.8)), (CHLORIDE, pytest.approx(0.08))]
 
 
+@pytest.mark.usefixtures("any_site")
 def test_a_library_without_a_ranker_proposes_the_most_common_first():
     rows = [("O1", Transformation(TEMPLATES[0], 30)), ("Cl1", Transformation(TEMPLATES[1], 10))]
     assert Library(rows).propose(AMIDE, 9) == [(ACID, 0.75), (CHLORIDE, 0.25)]

@@ -86,7 +86,7 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
     assert problems == {NO_MAPS: ["row 4"], UNREADABLE: ["row 5"]} and [one.count for _, one in rows] == [2, 1]
     (key, coupling), _ = rows
     assert key == "O1" and coupling.examples[0].smiles == "CC(=O)O.CCN>>CCNC(C)=O"
-    assert coupling.reagents == (("", 2), ("CN(C)C=O", 2)) and coupling.kept == {"": 2}
+    assert coupling.reagents == (("", 2), ("CN(C)C=O", 2))
     path = tmp_path / "own.jsonl.gz"
     write(rows, path)
     again = load_library(path)
@@ -102,18 +102,17 @@ def test_a_library_has_what_its_reactions_share_and_their_reagents(tmp_path):
     [
         *((*case, "is not a library of transformations: line 1 is") for case in (
             (0, 1), (1, 5), (1, None), (1, "[C:1]" * 500), (2, "1"), (2, True), (2, -1), (2, 1.5), (3, "2"), (4, [["C>>C", 3]]),
-            (4, [[1, "x"]]), (4, [["C>>C"]]), (4, 7), (5, 5), (5, "\ud800"), (6, []), (6, {"": "2"}), (7, 7), (8, [["CO", "2"]]),
-            (8, 1),
+            (4, [[1, "x"]]), (4, [["C>>C"]]), (4, 7), (5, 5), (5, "\ud800"), (6, []), (6, 7), (7, [["CO", "2"]]), (7, 1),
         )),
         # templates and examples are read before they are needed
         *((*case, "RDKit cannot read the transformation") for case in (
-            (1, "nonsense"), (1, "[C:1"), (1, "[C:1]>>[C:1"), (7, "C"), (7, "[C>>C"), (4, [["CBr", "US1"]]),
+            (1, "nonsense"), (1, "[C:1"), (1, "[C:1]>>[C:1"), (6, "C"), (6, "[C>>C"), (4, [["CBr", "US1"]]),
             (4, [["C1>>CO", None]]),
         )),
     ],
 )  # fmt: skip
 def test_fields_of_a_library_have_their_types(tmp_path, place, value, words):
-    fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", {"": 2}, None, [["", 2]]]
+    fields = ["O1", "[C:1]-[OH]>>[C:1]-Br", 2, 3, [["CBr>>CO", "US1"]], "hydrolysis", None, [["", 2]]]
     path = tmp_path / "own.jsonl"
     path.write_text(json.dumps(fields) + "\n")
     assert len(load_library(path)) == 1
@@ -128,7 +127,7 @@ def test_a_library_of_earlier_releases_is_read(tmp_path):
         '["O1","A>>B",3,2,[["CC>>CC","US1"]],"coupling",{"":3}]\n["O1","C>>D",1,null,[]]\n'
     )
     first, second = (one for _, one in load_library(tmp_path / "old.jsonl").rows())
-    assert (first.name, first.kept, first.core, first.reagents) == ("coupling", {"": 3}, None, ())
+    assert (first.name, first.core, first.reagents) == ("coupling", None, ())
     assert (second.name, second.count) == (None, 1)
 
 
@@ -200,10 +199,10 @@ def test_the_core_has_what_changes_and_the_functional_groups(smarts, core):
 
 
 def test_libraries_are_combined():
-    rows = [("O1", Transformation("A>>B", 5, 2, core="k", name="amide coupling", kept={"": 5, "ketone": 1}))]
-    more = [("O1", Transformation("A>>B", 2, kept={"": 2}, core="k")), ("O1", Transformation("C>>D", 7))]
+    rows = [("O1", Transformation("A>>B", 5, 2, core="k", name="amide coupling"))]
+    more = [("O1", Transformation("A>>B", 2, core="k")), ("O1", Transformation("C>>D", 7))]
     (_, first), (_, second) = combined(rows, more)
-    assert (first.smarts, first.count, first.name, first.kept) == ("A>>B", 7, "amide coupling", {"": 7, "ketone": 1})
+    assert (first.smarts, first.count, first.name) == ("A>>B", 7, "amide coupling")
     assert second.smarts == "C>>D"
 
 
