@@ -103,7 +103,7 @@ class WeftConfig(PreTrainedConfig):
             experts per token / experts. It counts pads and applies at inference too. Tokens beyond it are dropped.
             Defaults to no limit.
         router_bias_update_rate: step size of the bias that balances the load of each expert (Wang et al. 2024),
-            applied after each step of the optimizer. 0 turns balancing off.
+            applied after each step of the optimizer. 0 keeps the biases as they are. Defaults to no biases.
         router_aux_loss_coef: weight of the balance loss (Fedus et al. 2022) in the training loss.
         router_z_loss_coef: weight of the router z-loss (Zoph et al. 2022) in the training loss.
         output_router_logits: whether outputs contain the logits of the routers.
@@ -213,7 +213,7 @@ class WeftConfig(PreTrainedConfig):
     router_bias: bool = False
     router_noise: Literal["training", "always"] = "training"
     expert_capacity_factor: float | None = number(0.0, above=True, optional=True)(None)
-    router_bias_update_rate: float = number(0.0)(0.0)
+    router_bias_update_rate: float | None = number(0.0, optional=True)(None)
     router_aux_loss_coef: float = number(0.0)(0.01)
     router_z_loss_coef: float = number(0.0)(0.001)
     output_router_logits: bool = False

@@ -1359,7 +1359,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             return RouterUse(bool(wants_logits), False, False)
         if learns and not has_labels and not wants_logits:
             check_router_losses(config, from_trainer)
-        counts_load = config.router_bias_update_rate > 0 and (self.training if has_labels else learns)
+        counts_load = bool(config.router_bias_update_rate) and (self.training if has_labels else learns)
         return RouterUse(bool(wants_logits), has_labels or bool(wants_logits), counts_load)
 
     def _scores(self, states, labels, smoothing, num_items_in_batch, chunked_loss) -> tuple[Any, Any]:
