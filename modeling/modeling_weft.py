@@ -1238,6 +1238,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         smoothing: float = 0.0,
         chunked_loss: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""Compute the scores of the target vocabulary, and the loss if labels are given.
@@ -1247,8 +1248,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens. Defaults to
                 `labels` shifted right, or without labels to `input_ids` shifted right, as in BART. A target with its
                 own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds: see [`WeftDecoder.forward`], where these names have
-                no `decoder_`.
+            decoder_attention_mask, cache, decoder_inputs_embeds, decoder_token_mask: see [`WeftDecoder.forward`],
+                where these names have no `decoder_`.
             encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
                 that do not count. If none counts, the loss is 0 in training, and NaN in evaluation.
@@ -1294,7 +1295,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels = cast(torch.LongTensor, labels.long())
             if decoder_inputs is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            use_cache, kwargs = False, self._with_token_mask(kwargs, labels, decoder_attention_mask)
+            use_cache = False
         wants_logits = kwargs.pop("output_router_logits", None)
         routers = self._use_of_routers(wants_logits, labels is not None, num_items_in_batch is not None)
         outputs = self.model(
@@ -1310,6 +1311,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             position_ids=position_ids,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
+            decoder_token_mask=decoder_token_mask,
             output_router_logits=any(routers),
             **kwargs,
         )
@@ -1342,14 +1344,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         if routers.has_losses:
             fields |= {"aux_loss": aux_loss, "z_loss": z_loss}
         return WeftSeq2SeqLMOutput(loss=loss, logits=logits, **fields)
-
-    def _with_token_mask(self, kwargs: dict, labels: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
-        """Return keywords that hide the positions after the last label from experts, if they change no score."""
-        is_causal = kwargs.get("is_causal") is not False
-        if not (self.training and is_causal and mask is None and self.config.has_sparse_layers):
-            return kwargs
-        # a sum, because Triton cannot compile a running maximum of booleans
-        return kwargs | {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
 
     def _use_of_routers(self, wants_logits: bool | None, has_labels: bool, from_trainer: bool) -> RouterUse:
         """Raise a ValueError, or warn, if routers would learn without their losses."""
