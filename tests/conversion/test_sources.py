@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, clean_keys, convert, export, read_source_config
+from weftformer.conversion.shapes import VASWANI
 from weftformer.conversion.vocabularies import special_tokens
 from weftformer.scripts.cli import main
 
@@ -244,9 +245,8 @@ def plain_beams(module, source, number):
 
 def small_weights():
     """Weights under the keys of the tutorial, with a vocabulary of six tokens."""
-    fields = {"vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
-              "decoder_attention_heads": 2, "norm_type": "layernorm", "norm_first": False, "is_gated_act": False,
-              "position_embedding_type": "learned", "self_attention_position_type": "none", "attention_bias": True,
+    fields = VASWANI | {"vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
+              "decoder_attention_heads": 2, "position_embedding_type": "learned", "attention_bias": True,
               "attention_out_bias": True, "mlp_bias": True, "lm_head_bias": True, "tie_word_embeddings": False,
               "share_encoder_decoder_embeddings": False, "max_source_positions": 9, "max_target_positions": 7}  # fmt: skip
     return export(WeftForConditionalGeneration(WeftConfig(**fields)), SEQ2SEQ)
