@@ -119,6 +119,8 @@ class WeftConfig(PreTrainedConfig):
         bos_token_id: id of the token that begins a text.
         eos_token_id: id or ids of the token that ends a text.
         decoder_start_token_id: id of the token that the decoder begins with.
+        starts_with_last_token: whether labels that are shifted right begin with the last token of each row instead,
+            its language or its end, as in mBART.
 
     Raises:
         ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
@@ -228,6 +230,7 @@ class WeftConfig(PreTrainedConfig):
     bos_token_id: int | None = integer(0, optional=True)(1)
     eos_token_id: int | list[int] | None = TOKEN_IDS(2)
     decoder_start_token_id: int | None = integer(0, optional=True)(1)
+    starts_with_last_token: bool = False
 
     def __post_init__(self, **kwargs):
         kwargs = self._known(without_version(kwargs))

@@ -65,6 +65,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "tie_word_embeddings": source_config.get("tie_word_embeddings", True),
         "max_source_positions": source_config["max_position_embeddings"],
         "max_target_positions": source_config["max_position_embeddings"],
+        "starts_with_last_token": family == "mbart",
         **_ALL,
         **dict.fromkeys(("mlp_bias", "attention_bias", "attention_out_bias"), True),
     }

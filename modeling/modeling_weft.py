@@ -163,12 +163,19 @@ def keep_weights(module: Any) -> None:
 
 def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
     """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
-    start, pad = config.decoder_start_token_id, config.pad_token_id
-    if start is None or pad is None:
-        name = "decoder_start_token_id" if start is None else "pad_token_id"
-        raise ValueError(f"Labels and inputs cannot be shifted without `{name}`: set it in the configuration.")
-    shifted_ids = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
-    return cast(torch.LongTensor, shifted_ids.masked_fill(shifted_ids == -100, pad))
+    names = ["pad_token_id"] if config.starts_with_last_token else ["decoder_start_token_id", "pad_token_id"]
+    if missing_names := [name for name in names if getattr(config, name) is None]:
+        raise ValueError(
+            f"Labels and inputs cannot be shifted without `{missing_names[0]}`: set it in the configuration."
+        )
+    pad = cast(int, config.pad_token_id)
+    ids = ids.masked_fill(ids == -100, pad)
+    if config.starts_with_last_token:
+        num_tokens = ids.ne(pad).sum(dim=1, keepdim=True)
+        start = ids.gather(1, (num_tokens - 1).clamp(min=0))
+    else:
+        start = ids.new_full((ids.shape[0], 1), cast(int, config.decoder_start_token_id))
+    return cast(torch.LongTensor, torch.cat([start, ids[:, :-1]], dim=-1))
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool, parts: Any) -> nn.Module:
@@ -1387,6 +1394,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Shift labels right by one, with the start token first and the pad token in place of -100.
+
+        With `starts_with_last_token`, the last token of each row is first.
 
         Args:
             labels (`torch.LongTensor` of shape `(batch, target)`): the labels.

@@ -175,6 +175,22 @@ def test_tensors_that_went_apart_are_refused_on_the_way_there_and_back(stack):
         export(here, T5, reference.module.config.to_dict())
 
 
+# --- mBART
+
+
+@in_float64
+@pytest.mark.parametrize("family", ["bart", "mbart"])
+def test_labels_mean_what_they_mean_to_the_source(family):
+    reference = bart.reference(family)
+    source, model = reference.module, reference.converted().build()
+    pad, ids = source.config.pad_token_id, torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    for labels in ([[12, 13, 2, 30], [15, 2, 31, -100]], [[30, 12, 13, 2], [31, 15, 2, pad]]):
+        outputs = [model_of(input_ids=ids, labels=torch.tensor(labels)) for model_of in (source, model)]
+        torch.testing.assert_close(outputs[1].loss, outputs[0].loss)
+        shifted = [part.prepare_decoder_input_ids_from_labels(torch.tensor(labels)) for part in (source, model)]
+        assert torch.equal(*shifted)
+
+
 # --- the tutorial
 
 

@@ -110,6 +110,11 @@ def shifted_labels(base, changed):
     assert (call(base).logits - call(changed).logits).abs().max() > 1e-3
 
 
+def last_token_first(base, changed):
+    for model, start in ((base, [1, 1]), (changed, [7, 11])):
+        assert model.prepare_decoder_input_ids_from_labels(LABELS)[:, 0].tolist() == start
+
+
 def last_token(base, changed):
     """Check that generation ends at the tokens of the field."""
     for model, end in ((base, 2), (changed, [4, 6])):
@@ -205,6 +210,7 @@ TABLE = {
     "bos_token_id": ({"decoder_start_token_id": None}, 5, first_token),
     "eos_token_id": ({}, [4, 6], last_token),
     "decoder_start_token_id": ({}, 5, shifted_labels),
+    "starts_with_last_token": ({}, True, last_token_first),
 }
 
 
