@@ -103,7 +103,7 @@ class WeftConfig(PreTrainedConfig):
             experts per token / experts. It counts pads and applies at inference too. Tokens beyond it are dropped.
             Defaults to no limit.
         router_bias_update_rate: step size of the bias that balances the load of each expert (Wang et al. 2024),
-            applied after each step of the optimizer. 0 turns balancing off.
+            applied after each step of the optimizer. 0 keeps the biases as they are. Defaults to no biases.
         router_aux_loss_coef: weight of the balance loss (Fedus et al. 2022) in the training loss.
         router_z_loss_coef: weight of the router z-loss (Zoph et al. 2022) in the training loss.
         output_router_logits: whether outputs contain the logits of the routers.
@@ -119,6 +119,8 @@ class WeftConfig(PreTrainedConfig):
         bos_token_id: id of the token that begins a text.
         eos_token_id: id or ids of the token that ends a text.
         decoder_start_token_id: id of the token that the decoder begins with.
+        starts_with_last_token: whether labels that are shifted right begin with the last token of each row instead,
+            its language or its end, as in mBART.
 
     Raises:
         ValueError: a field is unknown, out of range, or does not fit another field. The message names the field, its
@@ -213,7 +215,7 @@ class WeftConfig(PreTrainedConfig):
     router_bias: bool = False
     router_noise: Literal["training", "always"] = "training"
     expert_capacity_factor: float | None = number(0.0, above=True, optional=True)(None)
-    router_bias_update_rate: float = number(0.0)(0.0)
+    router_bias_update_rate: float | None = number(0.0, optional=True)(None)
     router_aux_loss_coef: float = number(0.0)(0.01)
     router_z_loss_coef: float = number(0.0)(0.001)
     output_router_logits: bool = False
@@ -228,6 +230,7 @@ class WeftConfig(PreTrainedConfig):
     bos_token_id: int | None = integer(0, optional=True)(1)
     eos_token_id: int | list[int] | None = TOKEN_IDS(2)
     decoder_start_token_id: int | None = integer(0, optional=True)(1)
+    starts_with_last_token: bool = False
 
     def __post_init__(self, **kwargs):
         kwargs = self._known(without_version(kwargs))

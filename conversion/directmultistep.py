@@ -23,7 +23,7 @@ from ..configuration import WeftConfig
 from ..configuration.presets import PRESETS, preset_fields
 from ..tokenization import build_route_tokenizer
 from .operations import TRANSPOSE, scale, stack_experts
-from .shapes import count, first, has
+from .shapes import VASWANI, count, first, has
 from .source import HEADS, Fields, Source
 from .table import Ignored, KeyRule, KeyTable, rename, renames
 
@@ -169,6 +169,9 @@ SOURCE = Source(
         "decoder.layers.<layer>.encoder_attn.query.weight",
     ),
     fields=_fields,
+    computes=lambda source_config: [
+        VASWANI | {"position_embedding_type": "learned", "activation_function": name} for name in ("relu", "gelu")
+    ],
     table=_table,
     # the length limit of DirectMultiStep's own searches
     generation=lambda source_config: {"max_length": 1074},

@@ -24,7 +24,7 @@ import torch
 
 from ..configuration import WeftConfig
 from .operations import TRANSPOSE
-from .shapes import first, has, vaswani_fields
+from .shapes import VASWANI, first, has, vaswani_fields
 from .source import Fields, Source
 from .table import KeyRule, KeyTable, Weights, rename
 
@@ -131,5 +131,6 @@ SOURCE = Source(
         "output/w",
     ),
     fields=_fields,
+    computes=lambda source_config: [VASWANI],
     table=_table,
 )

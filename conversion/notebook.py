@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..configuration import WeftConfig
-from .shapes import first, vaswani_fields
+from .shapes import VASWANI, first, vaswani_fields
 from .source import Fields, Source
 from .table import KeyRule, KeyTable, rename, renames
 
@@ -76,5 +76,6 @@ SOURCE = Source(
     title="the lecture notebook's transformer",
     signature=("encoder.blks.block<layer>.attention.W_q.weight", "decoder.blks.block<layer>.attention2.W_q.weight"),
     fields=_fields,
+    computes=lambda source_config: [VASWANI],
     table=_table,
 )

@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ..configuration import WeftConfig
-from .shapes import first, vaswani_fields
+from .shapes import VASWANI, first, vaswani_fields
 from .source import Fields, Source
 from .table import KeyTable, rename, renames
 from .vocabularies import build_tokenizer, read_vocabularies, special_tokens
@@ -60,6 +60,10 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     ]
 
 
+# The fields that differ from those of Vaswani et al.
+_CODE: Fields = {"position_embedding_type": "learned"}
+
+
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     layer = "encoder.layers.<layer>"
     source, target = (first(weights, f"{stack}.tok_embedding.weight") for stack in ("encoder", "decoder"))
@@ -75,7 +79,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         },
         "<stack>.layers.<layer>.positionwise_feedforward.fc_1.weight",
     )
-    fields |= {"position_embedding_type": "learned", "infer_attention_mask": True}
+    fields |= _CODE | {"infer_attention_mask": True}
     for side, stack in (("source", "encoder"), ("target", "decoder")):
         fields[f"max_{side}_positions"] = len(first(weights, f"{stack}.pos_embedding.weight"))
     fields |= {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1}
@@ -99,6 +103,7 @@ SOURCE = Source(
         "decoder.layers.<layer>.encoder_attention.fc_q.weight",
     ),
     fields=_fields,
+    computes=lambda source_config: [VASWANI | _CODE],
     table=_table,
     generation=_generation,
     tokenizer=_tokenizer,

@@ -33,6 +33,21 @@ def has(weights: Mapping[str, torch.Tensor], *patterns: str) -> bool:
     return any(match(pattern, key) is not None for pattern in patterns for key in weights)
 
 
+# The fields without tensors of a post-norm transformer with ReLU and sinusoidal positions (Vaswani et al. 2017).
+VASWANI: dict[str, Any] = {
+    "scale_embedding": True,
+    "norm_type": "layernorm",
+    "norm_eps": 1e-5,
+    "norm_first": False,
+    "activation_function": "relu",
+    "is_gated_act": False,
+    "position_embedding_type": "sinusoidal",
+    "sinusoidal_layout": "interleaved",
+    "self_attention_position_type": "none",
+    "cross_attention_position_type": "none",
+}
+
+
 def vaswani_fields(
     weights: Mapping[str, torch.Tensor],
     source: torch.Tensor,
@@ -57,14 +72,7 @@ def vaswani_fields(
         "share_encoder_decoder_embeddings": target is None,
         "tie_word_embeddings": False,
         "d_model": source.shape[1],
-        "scale_embedding": True,
-        "norm_type": "layernorm",
-        "norm_eps": 1e-5,
-        "norm_first": False,
-        "activation_function": "relu",
-        "is_gated_act": False,
-        "position_embedding_type": "sinusoidal",
-        "self_attention_position_type": "none",
+        **VASWANI,
     }
     for stack in ("encoder", "decoder"):
         pattern = first_linear.replace("<stack>", stack)

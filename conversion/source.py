@@ -24,6 +24,8 @@ _PREFIX_IN_MODEL = {
     WeftEncoder: "model.encoder.",
     WeftDecoder: "model.decoder.",
 }
+# Fields of a source whose attention has no positions of its own.
+NO_ATTENTION_POSITIONS: Fields = {"self_attention_position_type": "none", "cross_attention_position_type": "none"}
 HEADS = ("encoder_attention_heads", "decoder_attention_heads")
 
 
@@ -51,6 +53,8 @@ class Source:
             table.
         generation: takes the source's own configuration, and returns settings of `generate`.
         tokenizer: takes the source's own configuration, and returns the tokenizer if it can be built from that alone.
+        computes: takes the source's own configuration, and returns the values of fields without tensors that the
+            source computes, for each of its variants.
         training: how the training of a converted model differs from that of the original, a sentence.
     """
 
@@ -67,7 +71,22 @@ class Source:
     )
     generation: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda source_config: {}
     tokenizer: Callable[[Mapping[str, Any]], PreTrainedTokenizerBase | None] = lambda source_config: None
+    computes: Callable[[Mapping[str, Any]], Sequence[Fields]] = lambda source_config: ()
     training: str = ""
+
+    def check_computes(self, config: WeftConfig, source_config: Mapping[str, Any]) -> None:
+        """Raise a ValueError if no variant of this source computes what a model of a configuration does."""
+        values = {name: getattr(config, name) for name in config.field_names()} | {"final_norm": config.has_final_norm}
+        variants = [
+            {name: value for name, value in fields.items() if values[name] != value}
+            for fields in self.computes(source_config)
+        ]
+        if variants and (changes := min(variants, key=len)):
+            raise ValueError(
+                f"{self.title} cannot compute this model: it has "
+                + ", ".join(f"{name}={value!r}, not {values[name]!r}" for name, value in changes.items())
+                + "."
+            )
 
     def recognises(self, weights: Mapping[str, torch.Tensor]) -> bool:
         prefix = self.part(weights)[1]
@@ -251,11 +270,13 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
         The tensors by the source's keys.
 
     Raises:
-        ValueError: the source has no key for a tensor, or the model is a subclass. The message names it.
+        ValueError: the source has no key for a tensor, or cannot compute the model, or the model is a subclass. The
+            message names the tensor, the fields or the class.
     """
     kinds = ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
     if type(model).__name__ not in kinds:
         raise ValueError(f"A {type(model).__name__} may compute other outputs than {source.title}: give a {kinds[0]}.")
+    source.check_computes(model.config, source_config or {})
     weights = {
         key: tensor
         for key, tensor in _saved_tensors(model).items()

@@ -21,7 +21,7 @@ from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
 from .operations import SQUEEZE, split
 from .shapes import count, first, has
-from .source import Fields, Source
+from .source import NO_ATTENTION_POSITIONS, Fields, Source
 from .table import KeyRule, KeyTable, rename, renames
 
 EMBEDDINGS = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
@@ -157,4 +157,8 @@ SOURCE = Source(
     table=_table,
     new=EMBEDDINGS,
     part=stack_part,
+    computes=lambda source_config: [
+        NO_ATTENTION_POSITIONS | {"norm_type": "layernorm", "is_gated_act": False, "position_embedding_type": kind}
+        for kind in ("none", "learned")
+    ],
 )

@@ -22,7 +22,7 @@ import torch
 from ..configuration import WeftConfig
 from ..configuration.fields import LAYERS
 from .operations import DROP_FIRST_AXIS, skip_rows, stack_experts
-from .source import Fields, Source, base_model_part
+from .source import NO_ATTENTION_POSITIONS, Fields, Source, base_model_part
 from .table import Ignored, KeyRule, KeyTable, rename, renames
 
 _PRE_NORM = {"norm_first": True, "final_norm": True}
@@ -30,6 +30,8 @@ _POST_NORM = {"norm_first": False, "final_norm": False}
 _LEARNED = {"position_embedding_type": "learned", "normalize_embedding": True}
 _SINES = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "concatenated"}
 _FAIRSEQ = {"position_embedding_type": "sinusoidal", "sinusoidal_layout": "fairseq"}
+# The fields of all of them that follow from their code.
+_ALL = NO_ATTENTION_POSITIONS | {"norm_type": "layernorm", "norm_eps": 1e-5, "is_gated_act": False}
 # The fields of each `model_type` that follow from its code, and that its configuration does not have.
 _FAMILIES: dict[str, Fields] = {
     "bart": _POST_NORM | _LEARNED,
@@ -39,6 +41,7 @@ _FAMILIES: dict[str, Fields] = {
     "m2m_100": _PRE_NORM | _FAIRSEQ,
     "nllb-moe": _PRE_NORM | _FAIRSEQ,
 }
+_ROUTING: Fields = {"num_experts_per_tok": 2, "norm_topk_prob": True}
 SAME_NAME = (
     "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
     "encoder_ffn_dim", "decoder_ffn_dim", "activation_function", "dropout", "attention_dropout", "activation_dropout",
@@ -62,10 +65,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         "tie_word_embeddings": source_config.get("tie_word_embeddings", True),
         "max_source_positions": source_config["max_position_embeddings"],
         "max_target_positions": source_config["max_position_embeddings"],
-        "norm_type": "layernorm",
-        "norm_eps": 1e-5,
-        "is_gated_act": False,
-        "self_attention_position_type": "none",
+        "starts_with_last_token": family == "mbart",
+        **_ALL,
         **dict.fromkeys(("mlp_bias", "attention_bias", "attention_out_bias"), True),
     }
     if fields.get("sinusoidal_layout") == "fairseq" and source_config["pad_token_id"] != 1:
@@ -106,14 +107,16 @@ def _sparse_fields(source_config: Mapping[str, Any]) -> Fields:
         fields[f"{stack}_mlp_layer_types"] = [
             "sparse" if step > 0 and layer % step == 0 else "dense" for layer in range(1, layers + 1)
         ]
-    return fields | {
-        "num_experts": source_config["num_experts"],
-        "num_experts_per_tok": 2,
-        "norm_topk_prob": True,
-        "router_bias": source_config["router_bias"],
-        "router_aux_loss_coef": source_config["router_aux_loss_coef"],
-        "router_z_loss_coef": source_config["router_z_loss_coef"],
-    }
+    return (
+        fields
+        | _ROUTING
+        | {
+            "num_experts": source_config["num_experts"],
+            "router_bias": source_config["router_bias"],
+            "router_aux_loss_coef": source_config["router_aux_loss_coef"],
+            "router_z_loss_coef": source_config["router_z_loss_coef"],
+        }
+    )
 
 
 def _embeddings(config: WeftConfig) -> KeyTable:
@@ -175,6 +178,13 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     return [*rules, *_experts(source_config)] if is_sparse_family else rules
 
 
+def _computes(source_config: Mapping[str, Any]) -> list[Fields]:
+    family = source_config.get("model_type")
+    if family == "nllb-moe":
+        return [_ALL | _FAMILIES[family] | _ROUTING | {"router_type": "linear", "expert_capacity_factor": None}]
+    return [_ALL | fields for name, fields in _FAMILIES.items() if family in (None, name)]
+
+
 def _generation(source_config: Mapping[str, Any]) -> Fields:
     names = ("forced_bos_token_id", "forced_eos_token_id")
     return {name: source_config[name] for name in names if source_config.get(name) is not None}
@@ -192,6 +202,7 @@ SOURCE = Source(
     model_types=tuple(_FAMILIES),
     part=base_model_part,
     generation=_generation,
+    computes=_computes,
     training=(
         "Training differs: the bias of the head (final_logits_bias) and the embedding of the pad token are trained."
     ),

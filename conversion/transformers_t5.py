@@ -24,6 +24,17 @@ from .operations import UNCHANGED, also_scaled, scale
 from .source import Fields, Source
 from .table import Ignored, KeyRule, KeyTable, rename
 
+# The fields that follow from the code.
+_CODE: Fields = {
+    "norm_type": "rmsnorm",
+    "norm_first": True,
+    "final_norm": True,
+    "position_embedding_type": "none",
+    "self_attention_position_type": "bucketed",
+    "cross_attention_position_type": "none",
+    "scale_embedding": False,
+}
+
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     return {
@@ -36,12 +47,8 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), source_config["d_ff"]),
         "activation_function": source_config["dense_act_fn"],
         "is_gated_act": source_config["is_gated_act"],
-        "norm_type": "rmsnorm",
+        **_CODE,
         "norm_eps": source_config["layer_norm_epsilon"],
-        "norm_first": True,
-        "final_norm": True,
-        "position_embedding_type": "none",
-        "self_attention_position_type": "bucketed",
         "relative_attention_num_buckets": source_config["relative_attention_num_buckets"],
         "relative_attention_max_distance": source_config["relative_attention_max_distance"],
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), source_config["dropout_rate"]),
@@ -127,6 +134,7 @@ SOURCE = Source(
     fields=_fields,
     table=_table,
     model_types=("t5", "mt5"),
+    computes=lambda source_config: [_CODE],
     training=(
         "Training differs: each layer has its own relative positions, the head of the first T5s is not tied to "
         "the embeddings, and there is no dropout after the final norms."

@@ -19,7 +19,7 @@ import torch
 
 from ..configuration import WeftConfig
 from .operations import split_by_head
-from .shapes import first, vaswani_fields
+from .shapes import VASWANI, first, vaswani_fields
 from .source import Fields, Source
 from .table import KeyRule, KeyTable, rename, renames
 from .vocabularies import read_vocabularies, special_tokens
@@ -64,6 +64,10 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     ]
 
 
+# The fields that differ from those of Vaswani et al.
+_CODE: Fields = {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1e-6}
+
+
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
     layer = "encoder.layers.<layer>"
     fields = vaswani_fields(
@@ -78,8 +82,7 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         },
         "<stack>.layers.<layer>.ffn.linear1.weight",
     )
-    fields |= {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1e-6}
-    fields |= {"dropout": 0.1, "activation_dropout": 0.1}
+    fields |= _CODE | {"dropout": 0.1, "activation_dropout": 0.1}
     vocabularies = read_vocabularies(source_config)
     if vocabularies is not None:
         fields |= special_tokens(vocabularies, "<SOS>", "<PAD>", "<EOS>")
@@ -94,6 +97,7 @@ SOURCE = Source(
         "decoder.layers.<layer>.encoder_decoder_attention.kv_layer.weight",
     ),
     fields=_fields,
+    computes=lambda source_config: [VASWANI | _CODE],
     table=_table,
     generation=_generation,
 )

@@ -95,8 +95,9 @@ class LoadingMixin:
         transformers warns and initializes them at random.
 
         Two kinds of weights may be missing: the head, if the file is from a base model, and the biases of balanced
-        routing. Missing weights also raise no error with `output_loading_info=True`, which lists them, or with an
-        empty `state_dict`, which makes a new model.
+        routing. Weights that the model lacks raise an error too, except the head for a base model. None of this is an
+        error with `output_loading_info=True`, which lists the weights, or with an empty `state_dict`, which makes a
+        new model.
 
         Args:
             pretrained_model_name_or_path (`str` or `os.PathLike`): a folder, or the name of a repository on the Hub.
@@ -143,16 +144,28 @@ class LoadingMixin:
             missing = info["missing_keys"] - may_be_new(model, info["missing_keys"]) - {*model.all_tied_weights_keys}
             others = sorted(info["unexpected_keys"])
             _refuse_missing(cls.__name__, source, sorted(missing), others, any_size)
-            heads = [name for name in others if name.startswith("lm_head.") and hasattr(model, "lm_head")]
-            if heads:
+            unused = [name for name in others if hasattr(model, "lm_head") or not name.startswith("lm_head.")]
+            if unused:
                 raise ValueError(
-                    f"{source} has another head ({_some(heads)}): allow_missing_weights=True leaves it out."
+                    f"{source} has weights that a {cls.__name__} of this configuration lacks ({_some(unused)}): "
+                    "allow_missing_weights=True leaves them out."
                 )
         if (generation := getattr(model, "generation_config", None)) is not None:
             _check_token_ids(generation)
         if getattr(model, "hf_quantizer", None) is not None:
             warn_of_whole_experts(model)
         return (model, info) if wants_info else model
+
+    def _adjust_missing_and_unexpected_keys(self, loading_info, *args, **kwargs):
+        # Before None turned balancing off, 0 did, so a file may have no biases.
+        biases = _selection_biases(self)
+        config = self.config  # type: ignore[attr-defined]
+        if biases and biases <= loading_info.missing_keys and config.router_bias_update_rate == 0:
+            config.router_bias_update_rate = None
+            for router in self.routers():  # type: ignore[attr-defined]
+                router.remove_bias()
+            loading_info.missing_keys -= biases
+        super()._adjust_missing_and_unexpected_keys(loading_info, *args, **kwargs)  # type: ignore[misc]
 
 
 def _check_token_ids(generation: Any) -> None:
@@ -212,9 +225,13 @@ def warn_of_whole_experts(model: Any) -> None:
         )
 
 
+def _selection_biases(model: Any) -> set[str]:
+    return {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
+
+
 def may_be_new(model: Any, missing_names: set[str]) -> set[str]:
     """Return the missing weights that may be new: a head on a base model, and the biases of balanced routing."""
-    biases = {name for name, _ in model.named_buffers() if name.endswith(".selection_bias")}
+    biases = _selection_biases(model)
     # if all of them are missing, the file is from a model whose routing was not yet balanced
     names = biases if biases <= missing_names else set()
     has_base = hasattr(model, model.base_model_prefix)

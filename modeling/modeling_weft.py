@@ -163,12 +163,19 @@ def keep_weights(module: Any) -> None:
 
 def shift_tokens_right(config: WeftConfig, ids: torch.Tensor) -> torch.LongTensor:
     """Return ids (B, T) shifted right by one, with the start token first and the pad token in place of -100."""
-    start, pad = config.decoder_start_token_id, config.pad_token_id
-    if start is None or pad is None:
-        name = "decoder_start_token_id" if start is None else "pad_token_id"
-        raise ValueError(f"Labels and inputs cannot be shifted without `{name}`: set it in the configuration.")
-    shifted_ids = torch.cat([ids.new_full((ids.shape[0], 1), start), ids[:, :-1]], dim=-1)
-    return cast(torch.LongTensor, shifted_ids.masked_fill(shifted_ids == -100, pad))
+    names = ["pad_token_id"] if config.starts_with_last_token else ["decoder_start_token_id", "pad_token_id"]
+    if missing_names := [name for name in names if getattr(config, name) is None]:
+        raise ValueError(
+            f"Labels and inputs cannot be shifted without `{missing_names[0]}`: set it in the configuration."
+        )
+    pad = cast(int, config.pad_token_id)
+    ids = ids.masked_fill(ids == -100, pad)
+    if config.starts_with_last_token:
+        num_tokens = ids.ne(pad).sum(dim=1, keepdim=True)
+        start = ids.gather(1, (num_tokens - 1).clamp(min=0))
+    else:
+        start = ids.new_full((ids.shape[0], 1), cast(int, config.decoder_start_token_id))
+    return cast(torch.LongTensor, torch.cat([start, ids[:, :-1]], dim=-1))
 
 
 def build_feed_forward(config: WeftConfig, layer_idx: int, is_decoder: bool, parts: Any) -> nn.Module:
@@ -1238,6 +1245,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
         smoothing: float = 0.0,
         chunked_loss: bool | None = False,
         sum_router_counts: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        decoder_token_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],  # type: ignore[misc]
     ) -> WeftSeq2SeqLMOutput:
         r"""Compute the scores of the target vocabulary, and the loss if labels are given.
@@ -1247,8 +1255,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             decoder_input_ids (`torch.LongTensor` of shape `(batch, target)`): ids of the target tokens. Defaults to
                 `labels` shifted right, or without labels to `input_ids` shifted right, as in BART. A target with its
                 own vocabulary needs one of the two.
-            decoder_attention_mask, cache, decoder_inputs_embeds: see [`WeftDecoder.forward`], where these names have
-                no `decoder_`.
+            decoder_attention_mask, cache, decoder_inputs_embeds, decoder_token_mask: see [`WeftDecoder.forward`],
+                where these names have no `decoder_`.
             encoder_outputs, encoder_attention_mask: see [`WeftModel.forward`].
             labels (`torch.LongTensor` of shape `(batch, target)`): target ids for the loss, with -100 for positions
                 that do not count. If none counts, the loss is 0 in training, and NaN in evaluation.
@@ -1294,7 +1302,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             labels = cast(torch.LongTensor, labels.long())
             if decoder_inputs is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            use_cache, kwargs = False, self._with_token_mask(kwargs, labels, decoder_attention_mask)
+            use_cache = False
         wants_logits = kwargs.pop("output_router_logits", None)
         routers = self._use_of_routers(wants_logits, labels is not None, num_items_in_batch is not None)
         outputs = self.model(
@@ -1310,6 +1318,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             position_ids=position_ids,
             condition_values=condition_values,
             encoder_attention_mask=encoder_attention_mask,
+            decoder_token_mask=decoder_token_mask,
             output_router_logits=any(routers),
             **kwargs,
         )
@@ -1343,14 +1352,6 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             fields |= {"aux_loss": aux_loss, "z_loss": z_loss}
         return WeftSeq2SeqLMOutput(loss=loss, logits=logits, **fields)
 
-    def _with_token_mask(self, kwargs: dict, labels: torch.Tensor, mask: torch.Tensor | None) -> dict[str, Any]:
-        """Return keywords that hide the positions after the last label from experts, if they change no score."""
-        is_causal = kwargs.get("is_causal") is not False
-        if not (self.training and is_causal and mask is None and self.config.has_sparse_layers):
-            return kwargs
-        # a sum, because Triton cannot compile a running maximum of booleans
-        return kwargs | {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
-
     def _use_of_routers(self, wants_logits: bool | None, has_labels: bool, from_trainer: bool) -> RouterUse:
         """Raise a ValueError, or warn, if routers would learn without their losses."""
         config, learns = self.config, self.training and torch.is_grad_enabled()
@@ -1359,7 +1360,7 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             return RouterUse(bool(wants_logits), False, False)
         if learns and not has_labels and not wants_logits:
             check_router_losses(config, from_trainer)
-        counts_load = config.router_bias_update_rate > 0 and (self.training if has_labels else learns)
+        counts_load = bool(config.router_bias_update_rate) and (self.training if has_labels else learns)
         return RouterUse(bool(wants_logits), has_labels or bool(wants_logits), counts_load)
 
     def _scores(self, states, labels, smoothing, num_items_in_batch, chunked_loss) -> tuple[Any, Any]:
@@ -1393,6 +1394,8 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Shift labels right by one, with the start token first and the pad token in place of -100.
+
+        With `starts_with_last_token`, the last token of each row is first.
 
         Args:
             labels (`torch.LongTensor` of shape `(batch, target)`): the labels.

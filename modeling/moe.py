@@ -33,7 +33,7 @@ class Router(Recorded, Float32Buffers):
 
     With `router_bias_update_rate` each expert has a bias that enters the choice of experts, but not their weights. The
     bias is moved against the load after each step of the optimizer that trains the router (Wang et al. 2024,
-    arXiv:2408.15664). A frozen router keeps its bias.
+    arXiv:2408.15664). A frozen router keeps its bias, and so does a rate of 0.
     """
 
     selection_bias: torch.Tensor | None
@@ -47,7 +47,7 @@ class Router(Recorded, Float32Buffers):
         self.capacity_factor = config.expert_capacity_factor
         self.update_rate = config.router_bias_update_rate
         self.classifier = Float32Linear(config.d_model, config.num_experts, bias=config.router_bias)
-        has_bias = self.update_rate > 0
+        has_bias = self.update_rate is not None
         zeros = torch.zeros(config.num_experts, dtype=torch.float32)
         self.register_buffer("selection_bias", zeros if has_bias else None)
         self.register_buffer("expert_load", zeros.clone() if has_bias else None, persistent=False)
@@ -59,8 +59,12 @@ class Router(Recorded, Float32Buffers):
         self._register_for_updates()
 
     def _register_for_updates(self) -> None:
-        if self.selection_bias is not None:
+        if self.update_rate:
             update_after_steps(self)
+
+    def remove_bias(self) -> None:
+        """Remove the bias, as without `router_bias_update_rate`."""
+        self.update_rate = self.selection_bias = self.expert_load = None
 
     def _logits(self, tokens_ND: torch.Tensor) -> torch.Tensor:
         return self.classifier(tokens_ND)
@@ -105,7 +109,7 @@ class Router(Recorded, Float32Buffers):
     @torch.no_grad()
     def update_selection_bias(self) -> None:
         """Add rate * sign(mean load - load) to the bias, with the loads of all processes, and set the load to 0."""
-        if self.selection_bias is None or self.expert_load is None:
+        if self.selection_bias is None or self.expert_load is None or not self.update_rate:
             return
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(self.expert_load)

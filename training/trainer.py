@@ -272,11 +272,24 @@ class WeftTrainer(ShardedModelTrainer):
             inputs = {**inputs, "chunked_loss": None if is_chunked else False}
             if self.args.label_smoothing_factor:
                 inputs["smoothing"] = self.args.label_smoothing_factor
+            if not return_outputs:
+                inputs |= self._token_mask(model, inputs)
         result = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         loss = result[0] if return_outputs else result
         if self.is_in_train and model.training and not loss.requires_grad:
             self._refuse_to_train_nothing()
         return result
+
+    def _token_mask(self, model, inputs) -> dict[str, torch.Tensor]:
+        """Return the mask that keeps targets after the last label from the experts. It changes no score of a label."""
+        base, labels = self.accelerator.unwrap_model(model, keep_torch_compile=False), inputs.get("labels")
+        # virtual tokens of an adapter have no labels
+        if labels is None or not (isinstance(base, WeftPreTrainedModel) and base.config.has_sparse_layers):
+            return {}
+        has_mask = inputs.get("decoder_attention_mask") is not None or "decoder_token_mask" in inputs
+        if has_mask or inputs.get("is_causal") is False:
+            return {}
+        return {"decoder_token_mask": labels.ne(-100).flip(-1).cumsum(-1).flip(-1) > 0}
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = super().training_step(model, inputs, num_items_in_batch)

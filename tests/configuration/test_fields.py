@@ -34,8 +34,8 @@ REFUSED = [
     (["dropout", "attention_dropout", "activation_dropout"], [*NO_NUMBER, None, NAN, INFINITY, -0.1, 1.0, 2]),
     (["norm_eps"], [*NO_NUMBER, None, NAN, INFINITY, 0.0, -1]),
     (["expert_capacity_factor", "init_std"], [*NO_NUMBER, NAN, INFINITY, 0, -1.0]),
-    (["router_bias_update_rate", "router_aux_loss_coef", "router_z_loss_coef"],
-     [*NO_NUMBER, None, NAN, INFINITY, 10**400, -1e-3]),
+    (["router_aux_loss_coef", "router_z_loss_coef"], [*NO_NUMBER, None, NAN, INFINITY, 10**400, -1e-3]),
+    (["router_bias_update_rate"], [*NO_NUMBER, NAN, INFINITY, 10**400, -1e-3]),
     (["encoder_mlp_layer_types", "decoder_mlp_layer_types"],
      ["spars", 1, True, NAN, ["dense"] * 5 + ["Sparse"], [True] * 6, [None] * 6]),
 ]  # fmt: skip

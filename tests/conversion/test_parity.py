@@ -4,12 +4,14 @@ And the weights come back bit for bit. `references/` has the originals; what is 
 its own.
 """
 
+from copy import copy, deepcopy
+
 import pytest
 import torch
 from torch.func import functional_call
 
 from weftformer.conversion import convert, export, read_source_config, read_weights
-from weftformer.conversion.source import _PREFIX_IN_MODEL
+from weftformer.conversion.source import _PREFIX_IN_MODEL, NO_ATTENTION_POSITIONS
 
 from .references import (
     Reference,
@@ -39,6 +41,15 @@ pytestmark = [
 ]
 
 
+# What the constructor or the configuration of a source decides.
+CHOSEN = {
+    "torch": ("norm_first", "norm_eps", "activation_function"),
+    "bart": ("activation_function",),
+    "t5": ("norm_eps", "activation_function"),
+    "symm": ("norm_first", "norm_eps", "norm_type", "activation_function", *NO_ATTENTION_POSITIONS),
+}
+
+
 @pytest.fixture(params=CASES, scope="module")
 def reference(request) -> Reference:
     torch.set_default_dtype(torch.float64)
@@ -55,6 +66,21 @@ def test_the_way_back_is_exact(reference):  # first, for a call rounds the route
         assert not tensor[:skipped].any()
         rtol = 0 if reference.is_exact else 1e-12
         torch.testing.assert_close(tensor[skipped:], weights[name][skipped:], rtol=rtol, atol=0, msg=name)
+
+
+def test_what_the_source_cannot_compute_is_not_exported(reference):
+    config = reference.model.config
+    changes = {
+        "norm_type": "rmsnorm" if config.norm_type == "stdnorm" else "stdnorm", "norm_first": not config.norm_first,
+        "self_attention_position_type": "rotary", "cross_attention_position_type": "rotary", "norm_eps": 0.1,
+        "activation_function": "tanh",
+    }  # fmt: skip
+    for field in changes.keys() - set(CHOSEN.get(reference.source, ())):
+        model = copy(reference.model)
+        model.config = deepcopy(config)
+        setattr(model.config, field, changes[field])
+        with pytest.raises(ValueError, match=field):
+            export(model, reference.kind, reference.settings.get("source_config"))
 
 
 def test_outputs_are_the_same(reference):

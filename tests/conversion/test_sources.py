@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES, clean_keys, convert, export, read_source_config
+from weftformer.conversion.shapes import VASWANI
 from weftformer.conversion.vocabularies import special_tokens
 from weftformer.scripts.cli import main
 
@@ -174,6 +175,22 @@ def test_tensors_that_went_apart_are_refused_on_the_way_there_and_back(stack):
         export(here, T5, reference.module.config.to_dict())
 
 
+# --- mBART
+
+
+@in_float64
+@pytest.mark.parametrize("family", ["bart", "mbart"])
+def test_labels_mean_what_they_mean_to_the_source(family):
+    reference = bart.reference(family)
+    source, model = reference.module, reference.converted().build()
+    pad, ids = source.config.pad_token_id, torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12]])
+    for labels in ([[12, 13, 2, 30], [15, 2, 31, -100]], [[30, 12, 13, 2], [31, 15, 2, pad]]):
+        outputs = [model_of(input_ids=ids, labels=torch.tensor(labels)) for model_of in (source, model)]
+        torch.testing.assert_close(outputs[1].loss, outputs[0].loss)
+        shifted = [part.prepare_decoder_input_ids_from_labels(torch.tensor(labels)) for part in (source, model)]
+        assert torch.equal(*shifted)
+
+
 # --- the tutorial
 
 
@@ -244,9 +261,8 @@ def plain_beams(module, source, number):
 
 def small_weights():
     """Weights under the keys of the tutorial, with a vocabulary of six tokens."""
-    fields = {"vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
-              "decoder_attention_heads": 2, "norm_type": "layernorm", "norm_first": False, "is_gated_act": False,
-              "position_embedding_type": "learned", "self_attention_position_type": "none", "attention_bias": True,
+    fields = VASWANI | {"vocab_size": 6, "d_model": 8, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2,
+              "decoder_attention_heads": 2, "position_embedding_type": "learned", "attention_bias": True,
               "attention_out_bias": True, "mlp_bias": True, "lm_head_bias": True, "tie_word_embeddings": False,
               "share_encoder_decoder_embeddings": False, "max_source_positions": 9, "max_target_positions": 7}  # fmt: skip
     return export(WeftForConditionalGeneration(WeftConfig(**fields)), SEQ2SEQ)

@@ -14,6 +14,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.configuration.fields import TRAINING_FIELDS
 from weftformer.training import WeftTrainer
 
 from ..models import IDS, LABELS, SPARSE
@@ -107,6 +108,11 @@ def shifted_labels(base, changed):
     for model, start in ((base, 1), (changed, 5)):
         assert model.prepare_decoder_input_ids_from_labels(LABELS)[:, 0].tolist() == [start] * 2
     assert (call(base).logits - call(changed).logits).abs().max() > 1e-3
+
+
+def last_token_first(base, changed):
+    for model, start in ((base, [1, 1]), (changed, [7, 11])):
+        assert model.prepare_decoder_input_ids_from_labels(LABELS)[:, 0].tolist() == start
 
 
 def last_token(base, changed):
@@ -204,6 +210,7 @@ TABLE = {
     "bos_token_id": ({"decoder_start_token_id": None}, 5, first_token),
     "eos_token_id": ({}, [4, 6], last_token),
     "decoder_start_token_id": ({}, 5, shifted_labels),
+    "starts_with_last_token": ({}, True, last_token_first),
 }
 
 
@@ -265,3 +272,37 @@ def test_kinds_of_layers_are_those_of_the_model(build, tmp_path):
     model.save_pretrained(tmp_path)
     # sums may be in another order, because loaded weights have other addresses
     assert losses(model) == pytest.approx(losses(WeftForConditionalGeneration.from_pretrained(tmp_path)), rel=1e-5)
+
+
+# changes that leave modules out, and the table's own
+LEFT_OUT = [
+    ("encoder_layers", 1), ("decoder_layers", 1), ("norm_bias", False), ("final_norm", False), ("mlp_bias", False),
+    ("attention_bias", False), ("attention_out_bias", False), ("use_qk_norm", False), ("router_bias", False),
+    ("router_type", "linear"), ("router_bias_update_rate", None), ("router_bias_update_rate", 0.0), ("lm_head_bias", False),
+    ("normalize_embedding", False), ("num_condition_features", 0), ("encoder_mlp_layer_types", "dense"),
+    ("position_embedding_type", "none"), ("self_attention_position_type", "none"), ("tie_word_embeddings", True),
+    ("share_encoder_decoder_embeddings", True),
+]  # fmt: skip
+EVERYTHING = SPARSE | LEARNED | {
+    "norm_type": "layernorm", "router_bias": True, "router_type": "noisy_top_k", "router_bias_update_rate": 0.1,
+    "mlp_bias": True, "attention_bias": True, "attention_out_bias": True, "use_qk_norm": True, "lm_head_bias": True,
+    "normalize_embedding": True, "num_condition_features": 2, "self_attention_position_type": "relative",
+    "tie_word_embeddings": False, "share_encoder_decoder_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), [*LEFT_OUT, *((name, row[1]) for name, row in TABLE.items())])
+def test_no_field_drops_weights_at_loading(build, field, value, tmp_path):
+    model = build(**EVERYTHING)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            tensor.normal_()
+    model.save_pretrained(tmp_path)
+    try:
+        other = WeftForConditionalGeneration.from_pretrained(tmp_path, **{field: value})
+    except ValueError:
+        assert field not in TRAINING_FIELDS or value is None
+        return
+    weights = other.state_dict()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(weights[name], tensor), name

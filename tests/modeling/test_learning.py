@@ -1,4 +1,6 @@
-"""No pair of routing fields keeps a part of the model from learning, in any preset, unless a message says so."""
+"""No pair of routing fields keeps a part of the model from learning, in any preset, unless a message says so. Labels
+decide only losses.
+"""
 
 import itertools
 
@@ -55,3 +57,33 @@ def test_every_part_learns(preset):
             assert idle and all(".router." in name for name in idle)
         else:
             assert not idle, (pair, idle)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_labels_decide_only_losses(preset, is_training):
+    labels = BATCH.flip(0).clone()
+    labels[0, 5:], labels[1, 2:], labels[2] = -100, -100, -100
+    for fields in ({}, {"encoder_mlp_layer_types": "sparse", "decoder_mlp_layer_types": ["dense", "sparse"]}):
+        torch.manual_seed(0)
+        config = WeftConfig.from_preset(preset, **(SIZES | {"encoder_layers": 2, "decoder_layers": 2} | fields))
+        model = WeftForConditionalGeneration(config).train(is_training)
+        condition = {"condition_values": torch.rand(8, 1)} if config.num_condition_features else {}
+        embeds = {"decoder_inputs_embeds": torch.randn(8, 11, config.d_model)}
+        shifted = {"decoder_input_ids": model.prepare_decoder_input_ids_from_labels(labels)}
+        for target, labelled in (({"decoder_input_ids": BATCH},) * 2, (embeds,) * 2, (shifted, {})):
+            outputs = []
+            for inputs in (target, labelled | {"labels": labels}):
+                torch.manual_seed(1)
+                outputs.append(
+                    model(
+                        BATCH,
+                        **inputs,
+                        **condition,
+                        output_hidden_states=True,
+                        output_router_logits=True,
+                        use_cache=False,
+                    )
+                )
+            for name in set(outputs[0]) - {"aux_loss", "z_loss"}:
+                torch.testing.assert_close(outputs[1][name], outputs[0][name], rtol=0, atol=0)

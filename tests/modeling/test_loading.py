@@ -196,6 +196,36 @@ def test_biases_of_balanced_routing_may_be_missing(tmp_path):
     refused(tmp_path, f"lacks 1 of the weights of WeftForConditionalGeneration ({name})")
 
 
+@pytest.mark.parametrize("rate", [0.0, None])
+def test_file_without_biases_loads_without_them(rate, tmp_path, caplog):
+    build(**SPARSE).save_pretrained(tmp_path)
+    config = WeftConfig.from_pretrained(tmp_path)
+    config.router_bias_update_rate = rate  # 0 as in the files of earlier versions
+    config.save_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING, "transformers"):
+        model = WeftForConditionalGeneration.from_pretrained(tmp_path)
+    assert not caplog.records and model.config.router_bias_update_rate is None
+    assert not any("selection_bias" in name for name in model.state_dict())
+
+
+@pytest.mark.parametrize("is_in_file", [True, False])
+def test_rate_of_zero_keeps_the_biases(is_in_file, tmp_path):
+    model = build(**BALANCED)
+    model.save_pretrained(tmp_path)
+    fields = {"router_bias_update_rate": 0.0}
+    if is_in_file:
+        WeftConfig.from_pretrained(tmp_path, **fields).save_pretrained(tmp_path)
+    other = WeftForConditionalGeneration.from_pretrained(tmp_path, **({} if is_in_file else fields))
+    same_weights(other, model)
+    other.train()(input_ids=IDS, labels=TARGET).loss.backward()
+    torch.optim.SGD(other.parameters(), lr=0.1).step()
+    biases = {name: tensor for name, tensor in model.state_dict().items() if name.endswith("selection_bias")}
+    assert len(biases) == 4
+    for name, bias in biases.items():
+        assert torch.equal(other.state_dict()[name], bias)
+    refused(tmp_path, "selection_bias", "allow_missing_weights", router_bias_update_rate=None)
+
+
 HEADS = {
     "two layers": lambda head: nn.Sequential(nn.Linear(head.in_features, 8), nn.Linear(8, head.out_features)),
     "dropout": lambda head: nn.Sequential(nn.Dropout(0.1), head),

@@ -68,7 +68,7 @@ def test_virtual_tokens_count_once(tmp_path, adapter, has_target_mask):
     steps = []
     for split in ({}, {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3}):
         torch.manual_seed(0)
-        model = runs.build(torch.float64, init_std=0.3, **SPARSE | {"router_bias_update_rate": 0.0})
+        model = runs.build(torch.float64, init_std=0.3, **SPARSE | {"router_bias_update_rate": None})
         model = peft.get_peft_model(
             model, getattr(peft, kind)(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=3, **settings)
         )
@@ -110,3 +110,18 @@ def test_eval_loss_is_the_mean_over_labels(tmp_path, generate):
     assert abs(by_rows - expected) > 1e-3
     # `metric_for_best_model` and the log get the same
     assert run.evaluate()["eval_loss"] == run.state.log_history[-1]["eval_loss"] == pytest.approx(expected, **LOGGED)
+
+
+@pytest.mark.parametrize("returns_outputs", [True, False])
+def test_experts_skip_pads_whose_states_nobody_sees(tmp_path, returns_outputs):
+    run = trainer(tmp_path, pad_to=8)
+    model = run.model
+    batch = run.data_collator(runs.rows(4))
+    masks = []
+    block = model.model.decoder.layers[0].mlp
+    block.register_forward_pre_hook(lambda module, inputs: masks.append(inputs[1]))
+    run.compute_loss(model.train(), batch, return_outputs=returns_outputs)
+    if returns_outputs:
+        assert masks == [None]
+    else:
+        assert torch.equal(masks[0], batch["labels"] != -100)
