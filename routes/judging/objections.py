@@ -13,6 +13,7 @@ from rdkit import Chem
 from safetensors.numpy import load_file
 
 from ..chemistry.changes import without_maps
+from ..chemistry.faults import isotopes_of
 from ..chemistry.finding import Finding
 from ..chemistry.molecules import structure
 from ..chemistry.reactivity import rule_objections
@@ -110,7 +111,7 @@ def _of_absences(step: MappedStep) -> Iterator[Finding]:
 
 def _of_bonds(step: MappedStep) -> Iterator[Finding]:
     product, unseen = structure(step.product), learned()[1]
-    if unseen.is_known(step.product):
+    if unseen.is_known(step.product) or isotopes_of([step.product]):  # deuterium is an atom of its own
         return
     bonds = unseen.bonds(product, {number - 1 for number in step.changed_atoms})
     rare = [(count > FEW, ratio(count, expected), half, count, expected) for half, count, expected in bonds]

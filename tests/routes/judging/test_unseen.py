@@ -75,6 +75,7 @@ def test_atoms_that_no_molecule_has_are_told(product, reactants):
         ("C=CCO", ["C=CCOC(C)=O"]),
         ("O=C1CCC1", ["OC1CCC1"]),
         ("CC(C)OS(C)(=O)=O", ["CC(C)O", "CS(=O)(=O)Cl"]),
+        ("[2H]C([2H])([2H])NC(=O)c1ccccc1", ["[2H]C([2H])([2H])N", "O=C(O)c1ccccc1"]),
     ],
 )
 def test_common_molecules_exist(product, reactants):
