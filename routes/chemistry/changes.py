@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -149,7 +149,7 @@ class HalfBond(NamedTuple):
 
 
 def element_of(number: int) -> int:
-    """Return the element of an atom's number and whether it is aromatic, with the bond of a half bond's end."""
+    """Return the bits of a number that are the element of an atom, its aromaticity, and the bond of a half bond."""
     return number & _ELEMENT
 
 
@@ -217,23 +217,16 @@ def _surroundings(molecule: Any) -> list[tuple[set[tuple[int, Any]], int, int]]:
 
 def _leaving_fragments(reactants: Any, staying: set[int]) -> dict[int, str]:
     """Return the SMILES of the fragment of each atom that is not in the product."""
-    leaving = [atom.GetIdx() for atom in reactants.GetAtoms() if atom.GetIdx() not in staying]
-    texts, bare = dict[int, str](), without_maps(reactants) if leaving else reactants
-    for place in leaving:
-        if place not in texts:
-            fragment = _connected(reactants, place, set(leaving))
+    bare = without_maps(reactants)
+    cut = Chem.RWMol(bare)
+    for bond in bare.GetBonds():
+        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        if len(staying.intersection(ends)) == 1:
+            cut.RemoveBond(*ends)
+    texts = dict[int, str]()
+    for fragment in Chem.GetMolFrags(cut):
+        if fragment[0] not in staying:
             is_large = len(fragment) > _LARGE
-            text = "" if is_large else Chem.MolFragmentToSmiles(bare, list(fragment), isomericSmiles=False)
+            text = "" if is_large else Chem.MolFragmentToSmiles(bare, fragment, isomericSmiles=False)
             texts.update(dict.fromkeys(fragment, text))
     return texts
-
-
-def _connected(molecule: Any, place: int, places: Iterable[int]) -> set[int]:
-    """Return the atoms among some places that bonds connect with one of them."""
-    fragment, to_visit, allowed = {place}, [place], set(places)
-    while to_visit:
-        for other in molecule.GetAtomWithIdx(to_visit.pop()).GetNeighbors():
-            if other.GetIdx() in allowed and other.GetIdx() not in fragment:
-                fragment.add(other.GetIdx())
-                to_visit.append(other.GetIdx())
-    return fragment

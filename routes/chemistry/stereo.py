@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from rdkit import Chem
 
 from .bridges import with_bridgeheads
+from .changes import without_maps
 from .matching import SearchTooLong, bounded_search
 from .molecules import KNOWN, structure
 
@@ -70,10 +71,7 @@ def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoCompar
         mapped: the reactants whose atom maps are the indices of the product's atoms, counted from 1, as one molecule
             too.
     """
-    pattern: Any = Chem.Mol(mapped)
-    numbers = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
-    for atom in pattern.GetAtoms():
-        atom.SetAtomMapNum(0)
+    pattern, numbers = without_maps(mapped), [atom.GetAtomMapNum() for atom in mapped.GetAtoms()]
     try:
         places = reactants.GetSubstructMatches(pattern, bounded_search(uniquify=False, maxMatches=_MOST_MAPPINGS))
     except SearchTooLong:

@@ -9,7 +9,7 @@ EPILOG = """REACTIONS is a table with a column of reaction SMILES (`reaction_smi
 reaction SMILES or a JSON object with one on each line, gzipped or not. A row may also have `class` (one of the ten
 classes of USPTO-50K), `id` and `agents`. Agents may also stand among the reactants or between the two `>`: what gives
 no atom to the product is a reagent. Reactions without atom maps get them, by the included library or by what product
-and reactants have in common. Those whose maps are not sure are left out, with their names.
+and reactants have in common. Those whose maps are uncertain are left out, with their names.
 
 example:
   weftformer routes library reactions.csv --output-file own.jsonl.gz

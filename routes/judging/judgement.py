@@ -320,8 +320,7 @@ class _Search:
         otherwise: a transformation that is recorded with other stereochemistry.
         refusals: why recorded transformations are no evidence.
         wrong_centre: how a stereocentre changes whose bonds stay.
-        textbook: a textbook reaction with the transformation of the step, if nothing recorded has it or speaks
-            against it.
+        textbook: a textbook reaction with the transformation of the step, if no recorded reaction supports it.
     """
 
     fault: Finding | None = None

@@ -27,7 +27,7 @@ LEARNED = "learned.safetensors"
 REFUSED, DOUBTFUL, NOTED = 0.03, 0.25, 0.6
 # The same for the ratio of a recorded number to the expected one.
 REFUSED_RATIO, DOUBTFUL_RATIO, NOTED_RATIO = 0.05, 0.07, 0.17
-# The kind of sites that are chosen by reagents, which a step may not have: which of two protecting groups is removed.
+# The kind of site that reagents choose: which of two protecting groups is removed. A step may not list its reagents.
 BY_REAGENTS = "released"
 # The numbers of recorded molecules up to which an atom with its neighbours is unknown, and from which it is common.
 FEW, MANY = 1, 20
@@ -102,10 +102,8 @@ def _of_absences(step: MappedStep) -> Iterator[Finding]:
         if share < DOUBTFUL_RATIO:
             group = _drawn(step.reactants, [absence.place], max(1, absence.radius))
             has = "has" if absence.num_recorded == 1 else "have"
-            text = (
-                f"{absence.num_recorded or 'none'} of {absence.total:,} recorded reactions of this kind {has} {group} "
-            )
-            text += f"elsewhere, {absence.expected:.0f} would be expected"
+            text = f"{absence.num_recorded or 'none'} of {absence.total:,} recorded reactions of this kind {has} "
+            text += f"{group} elsewhere, {absence.expected:.0f} would be expected"
             yield Finding(text, "refuses" if share < REFUSED_RATIO else "ranks lower")
 
 

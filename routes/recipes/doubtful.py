@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rdkit import Chem
 
+from weftformer.routes.chemistry.changes import without_maps
 from weftformer.routes.chemistry.reactivity import vanished_group
 from weftformer.routes.chemistry.reagents import role_of
 from weftformer.routes.chemistry.step import MappedStep
@@ -35,11 +35,9 @@ def is_doubtful(transformation: Transformation) -> bool:
 
 def doubt(step: MappedStep) -> str | None:
     """Return which compound of a step cannot do what the atom maps say, or None."""
-    for places in Chem.GetMolFrags(step.reactants):
-        molecule: Any = Chem.MolFromSmiles(Chem.MolFragmentToSmiles(step.reactants, places))
-        for atom in molecule.GetAtoms() if molecule else ():
-            atom.SetAtomMapNum(0)
-        name = Chem.MolToSmiles(molecule) if molecule else ""
+    bare = without_maps(step.reactants)
+    for places in Chem.GetMolFrags(bare):
+        name = Chem.CanonSmiles(Chem.MolFragmentToSmiles(bare, places))
         if _halogenates(step, places):
             return f"{name} halogenates without an oxidant"
         is_organic = any(step.reactants.GetAtomWithIdx(place).GetSymbol() == "C" for place in places)

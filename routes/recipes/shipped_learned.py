@@ -39,7 +39,7 @@ from weftformer.routes.judging.unseen import (
     molecule_key,
     ratio,
 )
-from weftformer.routes.recipes.shipped_routes import LIBRARY, new_records
+from weftformer.routes.recipes.shipped_routes import LIBRARY, add_reactions, new_records
 from weftformer.scripts.cli import run_script
 
 # One of so many products is held out. Larger reactions are left out.
@@ -55,9 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.routes.recipes.shipped_learned", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
-    add("--reactions", type=Path, nargs="+", required=True, metavar="FILE", help="mapped reactions")
-    add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
-    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
+    add_reactions(parser, required=True)
     add("--out", type=Path, default=LIBRARY.with_name(LEARNED), metavar="FILE",
         help="file to write (default: %(default)s)")  # fmt: skip
     return parser

@@ -36,7 +36,7 @@ from weftformer.routes.files import read_canonical
 from weftformer.routes.judging.library import LEAST_PROPOSED, Library, difference
 from weftformer.routes.judging.library_files import read_rows
 from weftformer.routes.judging.ranker import BITS, LARGEST, RANKER, Ranker, fingerprint
-from weftformer.routes.recipes.shipped_routes import LIBRARY, molecules_of
+from weftformer.routes.recipes.shipped_routes import LIBRARY, add_reactions, molecules_of
 from weftformer.routes.training.extraction import Record, read_records
 from weftformer.scripts.cli import run_script
 
@@ -57,9 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m weftformer.routes.recipes.shipped_ranker", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     add = parser.add_argument
-    add("--reactions", type=Path, nargs="+", required=True, metavar="FILE", help="mapped reactions")
-    add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
-    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
+    add_reactions(parser, required=True)
     add("--pairs", type=Path, required=True, metavar="FOLDER", help="folder of the reactions and their classes")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     add("--out", type=Path, default=LIBRARY.with_name(RANKER), metavar="FILE",

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer
@@ -62,14 +63,20 @@ def build_parser() -> argparse.ArgumentParser:
     add("--stock-routes", type=Path, nargs="+", default=[], metavar="FILE", help="recorded routes with the stock")
     words = "file of the stock (default: %(default)s)"
     add("--out-stock", type=Path, default=PAROUTES_STOCK, metavar="FILE", help=words)
-    add("--reactions", type=Path, nargs="+", default=[], metavar="FILE", help="mapped reactions for the library")
-    add("--known", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose reactions are in the library")
+    add_reactions(parser)
     words = "remove records from the library that no chemist would run, also from its ranker"
     add("--remove-doubtful", action="store_true", help=words)
     add("--textbook", type=Path, metavar="FILE", help="mapped examples of named reactions of textbooks")
-    add("--exclude", type=Path, nargs="+", default=[], metavar="FILE", help="routes whose molecules nothing may make")
     add("--library", type=Path, default=LIBRARY, metavar="FILE", help="file of the library (default: %(default)s)")
     return parser
+
+
+def add_reactions(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    """Add the options that name the reactions of the library."""
+    files: dict[str, Any] = {"type": Path, "nargs": "+", "default": [], "metavar": "FILE"}
+    parser.add_argument("--reactions", required=required, help="mapped reactions for the library", **files)
+    parser.add_argument("--known", help="routes whose reactions are in the library", **files)
+    parser.add_argument("--exclude", help="routes whose molecules nothing may make", **files)
 
 
 def extend_library(

@@ -24,6 +24,7 @@ from ...common.atomic import atomic_write
 from ...common.progress import Progress
 from ...common.tables import find_column, named_errors, read_table, text_of
 from ...common.workers import WorkerProcesses
+from ..chemistry.changes import without_maps
 from ..chemistry.molecules import canonical_or_given, canonical_smiles, joined
 from ..chemistry.reagents import compounds
 from ..files.entries import REACTION_COLUMNS
@@ -51,7 +52,7 @@ _HAND = re.compile(r"@+;?|[;&]@+")
 # The numbers of the classes of USPTO-50K. A `class` may also be that of another system.
 _CLASSES = frozenset(map(str, CLASSES))
 # The reasons for which a reaction is left out.
-NO_MAPS, SEVERAL, UNREADABLE = "no sure atom maps", "several products", "not readable"
+NO_MAPS, SEVERAL, UNREADABLE = "uncertain atom maps", "several products", "not readable"
 NO_TEMPLATE = "no template reproduces the reactants"
 
 
@@ -158,7 +159,7 @@ class Extraction:
     """Maps atoms and extracts templates, in one process or several."""
 
     def mapped(self, record: Record) -> list[Record | None]:
-        """Return a record with atom maps, or None if they are not sure."""
+        """Return a record with atom maps, or None if they are uncertain."""
         if record.mapped:
             return [record]
         reactants = record.reactants.split(".")
@@ -357,9 +358,7 @@ def _smarts_of(pattern: Any, core: set[int], numbers: dict[int, int] | None = No
     atoms = [atom.GetIdx() for atom in pattern.GetAtoms() if atom.GetAtomMapNum() in core or not atom.GetAtomMapNum()]
     old = [atom.GetAtomMapNum() for atom in pattern.GetAtoms()]
     symbols = [symbol if symbol[0] == "[" else f"[{symbol}]" for symbol in map(_symbol, pattern.GetAtoms())]
-    bare = Chem.Mol(pattern)
-    for atom in bare.GetAtoms():
-        atom.SetAtomMapNum(0)
+    bare = without_maps(pattern)
     bare.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(bare)
     text = Chem.MolFragmentToSmiles(

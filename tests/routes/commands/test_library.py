@@ -54,7 +54,7 @@ def test_a_library_of_own_reactions_supports_and_proposes_steps(tmp_path, capsys
     reactions.write_text(f"id,reaction_smiles\nELN-7,{OWN}\nELN-8,CC>>CCl\n")
     assert weft(reactions, "--output-file", out, "--workers", 1) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "         1  left out: no sure atom maps: ELN-8",
+        "         1  left out: uncertain atom maps: ELN-8",
         f"1 reactions have 1 different transformations. Saved to {out}.",
     ]
     library = library_of(str(out))
@@ -79,7 +79,7 @@ def test_a_library_of_own_reactions_supports_and_proposes_steps(tmp_path, capsys
 @pytest.mark.parametrize(
     ("content", "words", "message"),
     [
-        ("CC>>CCl\n", (), "no sure atom maps"),
+        ("CC>>CCl\n", (), "uncertain atom maps"),
         ("id,name\n1,a\n", (), "no reaction that can be read"),
         ("", (), "no reaction that can be read"),
         (None, (), "No such file"),

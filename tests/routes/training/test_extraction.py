@@ -133,7 +133,7 @@ def test_a_library_of_earlier_releases_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("CC>>CCl\nCC>>CC", "no sure atom maps or no template"), ("nothing", "there is no reaction that can be read"),
+    [("CC>>CCl\nCC>>CC", "uncertain atom maps or no template"), ("nothing", "there is no reaction that can be read"),
      ("[CH3:1][CH3:2]>>[CH3:1][CH3:2]", "no template reproduces")],
 )  # fmt: skip
 def test_a_file_without_transformations_says_what_to_do(tmp_path, text, reason):
