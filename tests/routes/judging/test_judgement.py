@@ -326,6 +326,19 @@ def test_other_products_of_the_same_transformation_are_told(product, reactants, 
 
 
 @pytest.mark.parametrize(
+    ("product", "reactants", "is_mixture"),
+    [
+        ("CCCCSSCc1ccccc1", ["CCCCS", "SCc1ccccc1"], True), ("c1ccc(CSSCc2ccccc2)cc1", ["SCc1ccccc1"], False),
+        ("COc1ccc(-c2ccccc2)cc1", ["COc1ccc(Br)cc1", "OB(O)c1ccccc1"], False),
+    ],
+)  # fmt: skip
+def test_partners_that_react_with_themselves_are_told(product, reactants, is_mixture):
+    found = judge(product, reactants)
+    assert found.state == "precedented" and found.is_misplaced == is_mixture
+    assert any("three products" in remark for remark in found.remarks) == is_mixture
+
+
+@pytest.mark.parametrize(
     ("acid", "warns"),
     [("CC(=O)N[C@@H](C)C(=O)O", True), ("CC(=O)NC(C)C(=O)O", False), ("CC(C)(C)OC(=O)N[C@@H](C)C(=O)O", False)],
 )

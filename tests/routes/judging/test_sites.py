@@ -8,6 +8,8 @@ from rdkit import Chem
 
 from weftformer.routes import judge
 from weftformer.routes.chemistry.changes import changes, environments, without_maps
+from weftformer.routes.chemistry.step import MappedStep
+from weftformer.routes.judging.objections import site_probability
 from weftformer.routes.judging.sites import BITS, Environments, Sites, choices
 
 GOLDEN, MIXER, BELOW = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 1 << 64
@@ -93,6 +95,15 @@ def test_probabilities_are_a_softmax_of_whole_sums():
     sums = [sum(2 for feature in features[candidates == place] if feature in only) for place in range(2)]
     shares = numpy.exp(0.1 * numpy.array(sums))
     assert Sites(weights, 0.1).probabilities(choice, near) == pytest.approx((shares / shares.sum()).tolist())
+
+
+def test_a_protecting_group_is_as_probable_as_its_reagents():
+    """An ester beside a Boc group: the reagents, which a step may not list, choose."""
+    step = MappedStep(
+        "CC(C)(C)OC(=O)NCC(=O)O", "[CH3:1][C:2]([CH3:3])([CH3:4])[O:5][C:6](=[O:7])[NH:8][CH2:9][C:10](=[O:11])[O:12]C"
+    )
+    assert [choice.kind for choice in choices(step.reactants, step.molecule, step.changes)] == ["released"]
+    assert site_probability(step) == 1.0
 
 
 NBS, ACETYL = "O=C1CCC(=O)N1Br", "CC(=O)Cl"

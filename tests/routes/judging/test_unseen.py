@@ -23,6 +23,10 @@ def test_a_group_that_a_kind_of_reaction_does_not_keep_is_found():
         [absence] = Unseen(table | {"counts": numpy.array([[2.0, 40.0, 500.0]])}).absences(step)
         assert absence == (1, 1, 2, 40.0, 500)
     assert not [*Unseen(EMPTY).absences(step)]
+    # an atom that reacts is no group that stays
+    reacting = environment_keys(step.reactants.GetAtomWithIdx(5), step.environments[5])[1]
+    table = EMPTY | {"kinds": numpy.array([min(kinds)]), "environments": numpy.array([reacting])}
+    assert not [*Unseen(table | {"counts": numpy.array([[2.0, 40.0, 500.0]])}).absences(step)]
 
 
 def test_what_is_expected_of_a_bond_follows_from_its_ends():

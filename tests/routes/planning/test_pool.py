@@ -218,9 +218,19 @@ def test_the_library_adds_allowed_reactions_that_the_model_does_not_propose(plan
 def test_a_stuck_search_asks_the_library_for_more(planner, library, monkeypatch, more, is_found):
     monkeypatch.setattr(stock_module, "SEARCHED_STEPS", 1)
     monkeypatch.setattr(stock_module, "MORE_STEPS", more)
+    proposals, add_reactions = [], RetroStarSearch.add_reactions
+
+    def add(search, request, steps):
+        proposals.extend(
+            step.reactants for step in steps if request.source != stock_module.MODEL and request.molecule == AMIDE
+        )
+        add_reactions(search, request, steps)
+
+    monkeypatch.setattr(RetroStarSearch, "add_reactions", add)
     library(("O1", Transformation(COUPLING, 30)), ("O1", Transformation(CHLORIDE, 10)))
     [plan], asked = to_the_stock(planner, [AMIDE], ["CC(=O)Cl", AMINE])
     assert plan.solved == is_found and AMIDE in asked  # the model comes before
+    assert len(set(proposals)) == len(proposals) == more
 
 
 def test_on_first_is_called_once(planner, library):
