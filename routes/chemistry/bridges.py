@@ -4,7 +4,7 @@ outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -30,8 +30,8 @@ def with_bridgeheads(molecule: Any) -> tuple[Any, set[int]]:
     places = set[int]()
     for (first, second), bridges in _pairs(molecule):
         if molecule.GetAtomWithIdx(first).GetChiralTag() == molecule.GetAtomWithIdx(second).GetChiralTag() == _NO_TAG:
-            is_odd = _is_odd(molecule, first, [begin for begin, _ in bridges])
-            is_alike = is_odd == _is_odd(molecule, second, [end for _, end in bridges])
+            begins, ends = zip(*bridges, strict=True)
+            is_alike = is_odd(molecule, first, begins) == is_odd(molecule, second, ends)
             marked = _tagged(molecule, {first: _TAGS[0], second: _TAGS[is_alike]})
             if _is_superfluous(marked, (first, second)):
                 molecule = marked
@@ -83,7 +83,7 @@ def _tagged(molecule: Any, tags: dict[int, Any]) -> Any:
     return tagged
 
 
-def _is_odd(molecule: Any, place: int, bridges: list[int]) -> bool:
+def is_odd(molecule: Any, place: int, bridges: Sequence[int]) -> bool:
     """Return whether the bonds of an atom have an odd order: its substituent outside, then the bridges.
 
     RDKit counts a hydrogen atom without a bond as the last.
