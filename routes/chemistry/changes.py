@@ -44,6 +44,11 @@ class Change(NamedTuple):
     hydrogens: int
 
 
+def atoms_of(molecule: Any) -> list[Any]:
+    """Return the atoms of a molecule (`Chem.Mol`). RDKit's own sequence of them takes several times as long."""
+    return [molecule.GetAtomWithIdx(place) for place in range(molecule.GetNumAtoms())]
+
+
 def invariants(molecule: Any) -> list[int]:
     """Return a number below 2**23 for the element, hydrogens, neighbours, charge, aromaticity and smallest ring of
     each atom of a molecule (`Chem.Mol`). Atom maps, isotopes and stereochemistry are left out.
@@ -58,7 +63,7 @@ def invariants(molecule: Any) -> list[int]:
         | atom.GetFormalCharge() + 8 << 14
         | atom.GetIsAromatic() << 18
         | rings.get(atom.GetIdx(), 0) << 19
-        for atom in molecule.GetAtoms()
+        for atom in atoms_of(molecule)
     ]
 
 
@@ -88,7 +93,7 @@ def _generator() -> Any:
 def without_maps(molecule: Any) -> Any:
     """Return a copy of a molecule (`Chem.Mol`) without atom maps."""
     bare = Chem.Mol(molecule)
-    for atom in bare.GetAtoms():
+    for atom in atoms_of(bare):
         atom.SetAtomMapNum(0)
     return bare
 
@@ -156,7 +161,7 @@ def element_of(number: int) -> int:
 def half_bonds(molecule: Any) -> Iterator[HalfBond]:
     """Yield the bonds of a molecule (`Chem.Mol`) as each of their atoms sees them. Numbers are below 2**32."""
     numbers = invariants(molecule)
-    for atom in molecule.GetAtoms():
+    for atom in atoms_of(molecule):
         place, bonds = atom.GetIdx(), list(atom.GetBonds())
         others = [bond.GetOtherAtomIdx(place) for bond in bonds]
         orders = [int(2 * bond.GetBondTypeAsDouble()) for bond in bonds]
@@ -173,8 +178,9 @@ def changes(reactants: Any, product: Any) -> list[Change]:
         reactants (`Chem.Mol`): the reactants as one molecule, with atom maps.
         product (`Chem.Mol`): the product with atom maps.
     """
-    after = {atom.GetAtomMapNum(): atom for atom in product.GetAtoms() if atom.GetAtomMapNum()}
-    before = {atom.GetAtomMapNum(): atom for atom in reactants.GetAtoms() if atom.GetAtomMapNum() in after}
+    after, before = ({atom.GetAtomMapNum(): atom for atom in atoms_of(side)} for side in (product, reactants))
+    after.pop(0, None)
+    before = {number: atom for number, atom in before.items() if number in after}
     around, around_now = _surroundings(reactants), _surroundings(product)
     changed = [
         number for number, atom in before.items() if around[atom.GetIdx()] != around_now[after[number].GetIdx()]
@@ -206,27 +212,28 @@ def changes(reactants: Any, product: Any) -> list[Change]:
 
 def _surroundings(molecule: Any) -> list[tuple[set[tuple[int, Any]], int, int]]:
     """Return the bonds, the hydrogens and the charge of each atom. Bonds have the map of the other atom."""
-    atoms = list(molecule.GetAtoms())
-    bonds: list[set[tuple[int, Any]]] = [set() for _ in atoms]
-    for bond in molecule.GetBonds():
+    atoms = atoms_of(molecule)
+    numbers, bonds = [atom.GetAtomMapNum() for atom in atoms], list[set[tuple[int, Any]]](set() for _ in atoms)
+    for bond in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())):
         begin, end, kind = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), bond.GetBondType()
-        bonds[begin].add((atoms[end].GetAtomMapNum(), kind))
-        bonds[end].add((atoms[begin].GetAtomMapNum(), kind))
-    return [(bonds[atom.GetIdx()], atom.GetTotalNumHs(), atom.GetFormalCharge()) for atom in atoms]
+        bonds[begin].add((numbers[end], kind))
+        bonds[end].add((numbers[begin], kind))
+    return [(around, atom.GetTotalNumHs(), atom.GetFormalCharge()) for around, atom in zip(bonds, atoms, strict=True)]
 
 
 def _leaving_fragments(reactants: Any, staying: set[int]) -> dict[int, str]:
     """Return the SMILES of the fragment of each atom that is not in the product."""
-    bare = without_maps(reactants)
-    cut = Chem.RWMol(bare)
-    for bond in bare.GetBonds():
-        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        if len(staying.intersection(ends)) == 1:
-            cut.RemoveBond(*ends)
-    texts = dict[int, str]()
-    for fragment in Chem.GetMolFrags(cut):
-        if fragment[0] not in staying:
-            is_large = len(fragment) > _LARGE
-            text = "" if is_large else Chem.MolFragmentToSmiles(bare, fragment, isomericSmiles=False)
-            texts.update(dict.fromkeys(fragment, text))
+    bare, texts = None, dict[int, str]()
+    for place in range(reactants.GetNumAtoms()):
+        if place in staying or place in texts:
+            continue
+        fragment, to_visit = {place}, [place]
+        while to_visit:
+            around = {other.GetIdx() for other in reactants.GetAtomWithIdx(to_visit.pop()).GetNeighbors()}
+            to_visit += around - staying - fragment
+            fragment |= around - staying
+        bare = without_maps(reactants) if bare is None else bare
+        is_large = len(fragment) > _LARGE
+        text = "" if is_large else Chem.MolFragmentToSmiles(bare, sorted(fragment), isomericSmiles=False)
+        texts.update(dict.fromkeys(fragment, text))
     return texts

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from rdkit import Chem
 
-from .changes import Change, changes, environments, without_maps
+from .changes import Change, changes, environments
 from .groups import elements_of, patterns
 from .molecules import structure
 
 # The indices of a group's atoms.
 Atoms = tuple[int, ...]
+# The number of products whose molecules are cached: many steps are proposed for one.
+_MOLECULES = 64
 
 
 class MappedStep:
@@ -31,10 +33,7 @@ class MappedStep:
     @cached_property
     def molecule(self) -> Any:
         """The product as an RDKit molecule with atom maps."""
-        molecule: Any = Chem.Mol(structure(self.product))
-        for atom in molecule.GetAtoms():
-            atom.SetAtomMapNum(atom.GetIdx() + 1)
-        return molecule
+        return _numbered(self.product)
 
     @cached_property
     def reactants(self) -> Any:
@@ -49,7 +48,7 @@ class MappedStep:
     @cached_property
     def environments(self) -> Any:
         """The environments of the atoms of the reactants, as [`~chemistry.changes.environments`] returns them."""
-        return environments(without_maps(self.reactants))
+        return environments(self.reactants)
 
     def is_unchanged(self, index: int) -> bool:
         """Return whether an atom of the reactants is in the product as it was."""
@@ -160,3 +159,12 @@ class MappedStep:
                 elif self._kept.issuperset(atoms):
                     places[1].append(atoms)
         return places
+
+
+@lru_cache(_MOLECULES)
+def _numbered(smiles: str) -> Any:
+    """Return a molecule with atom maps, in the order of its canonical SMILES."""
+    molecule: Any = Chem.Mol(structure(smiles))
+    for atom in molecule.GetAtoms():
+        atom.SetAtomMapNum(atom.GetIdx() + 1)
+    return molecule

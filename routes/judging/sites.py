@@ -17,7 +17,7 @@ import numpy
 from numpy.typing import NDArray
 from rdkit import Chem
 
-from ..chemistry.changes import RADIUS, Change, atom_class, bond_kind, without_maps
+from ..chemistry.changes import RADIUS, Change, atom_class, atoms_of, bond_kind, without_maps
 
 # The number of bits of a feature's number, and the largest number of bonds to atoms near a candidate.
 BITS, _NEAR = 21, 5
@@ -97,13 +97,13 @@ def choices(reactants: Any, product: Any, changed: list[Change]) -> Iterator[Cho
         reactants, product (`Chem.Mol`): as in [`~chemistry.changes.changes`].
         changed: what happens to the atoms.
     """
-    atoms = [reactants.GetAtomWithIdx(place) for place in range(reactants.GetNumAtoms())]
+    atoms = atoms_of(reactants)
     sites = [(change, kind) for change in changed if (kind := kind_of(change, atoms[change.before])) is not None]
     if not sites:
         return
-    numbers = {atom.GetAtomMapNum() for atom in product.GetAtoms()} - {0}
+    numbers = {atom.GetAtomMapNum() for atom in atoms_of(product)} - {0}
     before = {atom.GetAtomMapNum(): atom.GetIdx() for atom in atoms if atom.GetAtomMapNum() in numbers}
-    ranks = _symmetry_classes(reactants)
+    ranks = _symmetry_classes(reactants, any(atom_class(atoms[change.before]) == "hetero" for change, _ in sites))
     fragment_of = {place: number for number, places in enumerate(Chem.GetMolFrags(reactants)) for place in places}
     distances = Chem.GetDistanceMatrix(reactants)
     distinct = {(kind, ranks[change.before]): change for change, kind in sites}
@@ -128,25 +128,26 @@ def choices(reactants: Any, product: Any, changed: list[Change]) -> Iterator[Cho
             yield Choice(kind, _context(kind, change, partner, origin, reactants, numbers), candidates, shared, rings)
 
 
-def _symmetry_classes(molecule: Any) -> list[int]:
+def _symmetry_classes(molecule: Any, has_hetero: bool) -> list[int]:
     """Return equal numbers for the atoms that symmetry does not tell apart, and for heteroatoms that tautomers or
-    resonance make equal, such as the oxygen atoms of an acid.
+    resonance make equal, such as the oxygen atoms of an acid, if there are such sites.
     """
+    ranks = list(Chem.CanonicalRankAtoms(molecule, breakTies=False, includeAtomMaps=False))
+    if not has_hetero:
+        return ranks
     graph: Any = Chem.RWMol(without_maps(molecule))
     for bond in graph.GetBonds():
         bond.SetBondType(Chem.BondType.SINGLE)
         bond.SetIsAromatic(False)
-    for atom in graph.GetAtoms():
+    for atom in atoms_of(graph):
         atom.SetIsAromatic(False)
         atom.SetFormalCharge(0)
         atom.SetNoImplicit(True)
         atom.SetNumExplicitHs(0)
     graph.UpdatePropertyCache(strict=False)
-    ranks = Chem.CanonicalRankAtoms(molecule, breakTies=False, includeAtomMaps=False)
     of_graph = Chem.CanonicalRankAtoms(graph, breakTies=False, includeChirality=False)
-    places = range(molecule.GetNumAtoms())
-    is_hetero = [atom_class(molecule.GetAtomWithIdx(place)) == "hetero" for place in places]
-    return [-1 - of_graph[place] if is_hetero[place] else ranks[place] for place in places]
+    is_hetero = [atom_class(atom) == "hetero" for atom in atoms_of(molecule)]
+    return [-1 - of_graph[place] if is_hetero[place] else rank for place, rank in enumerate(ranks)]
 
 
 def _context(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from ..chemistry.changes import Change, HalfBond, atom_class, element_of, half_bonds
+from ..chemistry.changes import Change, HalfBond, atom_class, atoms_of, element_of, half_bonds
 from ..chemistry.molecules import without_stereo
 from ..chemistry.step import MappedStep
 
@@ -142,7 +142,7 @@ class Unseen:
     def absences(self, step: MappedStep) -> Iterator[Absence]:
         """Yield the groups of a step that hardly any recorded reaction of its kinds keeps."""
         kinds = kinds_of_change(step.changes, step.reactants, step.molecule) & self._kinds
-        for atom in step.reactants.GetAtoms() if kinds else ():
+        for atom in atoms_of(step.reactants) if kinds else ():
             place = atom.GetIdx()
             if step.is_unchanged(place) and could_react(atom):
                 for radius, key in zip(RADII, environment_keys(atom, step.environments[place]), strict=True):
