@@ -90,7 +90,13 @@ def add_options(parser: Any, kind: type, *names: str, common_only: bool = False)
         parser.add_argument(option_flag(field), **settings)
 
 
-def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, most_items: int = 16) -> dict[str, Any]:
+def request_fields(
+    kind: type,
+    largest: Mapping[str, float],
+    text: Any = str,
+    most_items: int = 16,
+    descriptions: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Return the fields of a request for `pydantic.create_model`, one for each option of a dataclass.
 
     Args:
@@ -98,6 +104,7 @@ def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, mo
         largest: the largest allowed numbers by the names of their fields. Defaults are not above them.
         text: the type of texts without choices.
         most_items: the largest number of values of an option that can be repeated.
+        descriptions: texts in place of the help of options, by the names of their fields.
     """
     from pydantic import Field as RequestField
 
@@ -117,5 +124,8 @@ def request_fields(kind: type, largest: Mapping[str, float], text: Any = str, mo
             hint = text | None
         elif field.name in largest and default is not None:
             default = min(default, largest[field.name])
-        request[field.name] = hint, RequestField(default, description=about["help"], **bounds)
+        request[field.name] = (
+            hint,
+            RequestField(default, description=(descriptions or {}).get(field.name, about["help"]), **bounds),
+        )
     return request

@@ -89,7 +89,8 @@ def training_table(trainer: "Trainer") -> dict[str, Any]:
     if 0 < (warmup := table.get("lr_scheduler_warmup_steps", 0)) < 1:  # a share, for transformers
         table["lr_scheduler_warmup_steps"] = f"{100 * warmup:g}% of the steps"
     if schedule := getattr(trainer, "schedule", None):
-        table["lr_scheduler_type"] = getattr(schedule, "__qualname__", "a function")
+        owner = getattr(schedule, "__self__", None)
+        table["lr_scheduler_type"] = str(owner or getattr(schedule, "__qualname__", "a function"))
     of = f" of {table.pop('num_epochs'):g}" if "num_epochs" in table else ""
     rows = {name: value for name in ("muon", "max_tokens_per_batch") if (value := getattr(args, name, None))}
     rows["optimizer"] = getattr(args.optim, "value", args.optim)

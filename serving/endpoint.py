@@ -68,7 +68,9 @@ class Endpoint:
         check: returns the inputs of a request from its fields and a function for parts of the answer, or raises a
             ValueError for the whole request.
         queue: computes the inputs (default: the batcher of the server).
-        form: the labels of the fields that the form on the page at `/` has, by their names. The inputs come first.
+        title: the heading of the page at `/`, if that has the form of this endpoint.
+        form: the labels of the fields of that form, by their names. The inputs come first.
+        style: a style sheet for the answers on that page.
         page: a page at the same path.
     """
 
@@ -77,7 +79,9 @@ class Endpoint:
     request: type[BaseModel]
     check: Callable[[dict[str, Any], Callable[[Any], None]], Sequence[Checked]]
     queue: Queue | None = None
+    title: str = ""
     form: dict[str, str] = field(default_factory=dict)
+    style: str = ""
     page: Page | None = None
 
     @property

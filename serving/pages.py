@@ -39,6 +39,7 @@ def add_home(app: FastAPI, task: Task, endpoint: Endpoint, pages: Sequence[Endpo
     example = task.public_example if app.state.has_key else task.example
     texts = {
         "version": __version__, "name": app.state.name, "path": endpoint.path, "summary": endpoint.summary,
+        "title": endpoint.title, "style": endpoint.style,
         "pages": {page.path[1:]: page.page.label for page in pages if page.page is not None},
         "has_key": app.state.has_key,
         "example": json.dumps(example, ensure_ascii=False), "settings": _settings(task, limits),
@@ -98,10 +99,16 @@ def _form(endpoint: Endpoint, example: dict[str, Any], limits: Limits) -> list[d
 
 def _settings(task: Task, limits: Limits) -> dict[str, str]:
     bounds = {f"--{field.name.replace('_', '-')}": getattr(limits, field.name) for field in fields(limits)}
-    return {name: _shown(value) for name, value in (task.describe() | bounds).items()}
+    return {name: text for name, value in (task.describe() | bounds).items() if (text := _shown(value))}
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{name}: {_shown(item)}" for name, item in value.items()]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, int):
+        return f"{value:,}"
     return "set by the model" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -106,7 +106,8 @@ def translate_endpoint(task: Any, limits: Limits) -> Endpoint:
         return f"<dl>{''.join(rows)}</dl>"
 
     return JsonEndpoint(
-        path="/translate", summary="A generated text for each text.", request=TranslateRequest, check=check,
-        respond=respond, model=TranslateAnswer, respond_html=respond_html, count_tokens=task.count_tokens,
+        path="/translate", title="Generate texts", summary="A generated text for each text.",
+        request=TranslateRequest, check=check, respond=respond, model=TranslateAnswer,
+        respond_html=respond_html, count_tokens=task.count_tokens,
         form={"texts": "Texts, one per line", "beams": "Beams", "max_new_tokens": "Largest number of tokens"},
     )  # fmt: skip

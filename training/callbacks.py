@@ -70,6 +70,9 @@ class TwoCyclesCallback(TrainerCallback):
     def __init__(self, args: TrainingArguments, first: float):
         self.args, self.first = args, first
 
+    def __str__(self) -> str:
+        return f"two cycles of half a cosine, the first of {self.first:.0%} of the steps"
+
     def schedule(self, step: int, num_steps: int) -> float:
         """Return the factor of the learning rate, for [`WeftTrainer`]."""
         warmup, end = self.args.get_warmup_steps(num_steps), self.end_of_first(num_steps)

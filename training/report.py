@@ -163,21 +163,24 @@ def _chart(curves: Mapping[str, Sequence[tuple[float, float]]], is_log: bool = F
 
     Args:
         curves: points of the curves, by their names. Empty curves are left out.
-        is_log: whether the scale is logarithmic, from one power of ten to another. Otherwise it is 0 to 100.
+        is_log: whether the scale is logarithmic, from one power of ten to another. Otherwise it is from the ten below
+            all values to 100.
     """
     curves = {name: points for name, points in curves.items() if points}
     values = [value for points in curves.values() for _, value in points if not is_log or 0 < value < math.inf]
     if not values:
         return {}
     last = max(epoch for points in curves.values() for epoch, _ in points)
-    ticks = [0.0, 50.0, 100.0]
+    low = max(0, math.ceil(min(values) / 10) * 10 - 10)
+    ticks = [low, (low + 100) / 2, 100.0]
     if is_log:
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
         ticks = [10.0**power for power in range(low, max(high, low + 1) + 1)]
 
     def height(value: float) -> float:
-        share = math.log(max(value, ticks[0]) / ticks[0], ticks[-1] / ticks[0]) if is_log else value / ticks[-1]
-        return _HEIGHT * (1 - share)
+        if is_log:
+            return _HEIGHT * (1 - math.log(max(value, ticks[0]) / ticks[0], ticks[-1] / ticks[0]))
+        return _HEIGHT * (ticks[-1] - value) / (ticks[-1] - ticks[0])
 
     return {
         "lines": {

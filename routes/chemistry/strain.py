@@ -3,8 +3,8 @@
 Limits are those of isolated compounds (Smith, March's Advanced Organic Chemistry, 8th edition, Wiley 2020, section
 4.Q.iii): [5]metacyclophanes and [6]paracyclophanes are known, smaller ones are not. Double bonds at bridgeheads are
 known from nine ring atoms (bicyclo[3.3.1]non-1-ene; Bredt's rule), and lactams with their nitrogen there too. A
-three-membered ring is fused to one of up to seven atoms in cis (4 of 977 recorded molecules are drawn otherwise), and a
-dioxolane to one of five (16 of 378).
+three-membered ring is fused to one of up to seven atoms in cis (4 of 977 recorded molecules are drawn otherwise), and
+a dioxolane to one of five (16 of 378).
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def impossible_ring(molecule: Any) -> str | None:
 def _is_cis_only(molecule: Any, first: set[int], second: set[int]) -> bool:
     small, large = sorted((first, second), key=len)
     symbols = sorted(molecule.GetAtomWithIdx(index).GetSymbol() for index in small - large)
-    return len(large) <= {1: _LARGEST_CIS, 3: _LARGEST_CIS_DIOXOLANE * (symbols == ["C", "O", "O"])}.get(len(symbols), 0)
+    return len(large) <= {1: _LARGEST_CIS, 3: _LARGEST_CIS_DIOXOLANE * (symbols == ["C", "O", "O"])}.get(
+        len(symbols), 0
+    )
 
 
 def _is_trans(molecule: Any, first: set[int], second: set[int]) -> bool:

@@ -22,7 +22,7 @@ _MARK_GAP = 5.0
 # The sizes of an arrow, which goes from the line that joins the reactants to a point near the product.
 JOINT, TIP, HEAD = 20.0, 4.0, 9.0
 # The name of a reaction: characters per line, the height of a line, and its distance from other lines.
-_NAME_COLUMNS, LINE_HEIGHT, _NAME_MARGIN = 15, 13.0, 5.0
+_NAME_COLUMNS, LINE_HEIGHT, _NAME_MARGIN = 15, 13.0, 22.0
 
 Points = tuple[tuple[float, float], ...]
 

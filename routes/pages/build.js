@@ -36,6 +36,7 @@ const wishes = above => ({ have: session.have, forbidden: [...new Set([...sessio
 function draw(then = () => {}) {
   for (const [name, can] of [["undo", canUndo()], ["redo", canRedo()]]) acts[name].disabled = !can;
   part.acts.hidden = part.tree.hidden = part.lists.hidden = !session.route;
+  part.intro.hidden = Boolean(session.route);
   if (!nodeAt(opened)) close();
   if (!session.route) return;
   if (target !== session.route.smiles) part.text.value = target = session.route.smiles;

@@ -1,5 +1,5 @@
 // The page of the routes to some targets, which works without a server.
-import { needs } from "./buy.js";
+import { neededBy, needs } from "./buy.js";
 import { copy } from "./share.js";
 import { viewOf, views, watchViews } from "./view.js";
 
@@ -22,6 +22,7 @@ const near = new IntersectionObserver(entries => {
 document.addEventListener("toggle", event => {
   const element = event.target.open && event.target.querySelector(".view");
   if (element && !views.has(element)) near.observe(element);
+  if (event.target.closest(".route")) listNeeds();
 }, true);
 document.querySelectorAll(".route > details[open] .view").forEach(viewOf);
 
@@ -55,6 +56,13 @@ function has(route, word) {
     route.texts.some(text => text.includes(word)) || route.words.some(text => text.split(":")[0].includes(word.toLowerCase()));
 }
 
+// What to buy is for the routes that are open: those of alternatives add up to much that nobody needs.
+function listNeeds() {
+  for (const row of needs()) row.hidden = !neededBy(row).length;
+  const left = needs().filter(row => !row.hidden).length;
+  document.getElementById("needed").textContent = `${left} starting material${left === 1 ? "" : "s"} of the open routes`;
+}
+
 function arrange() {
   const { sort, grouped, purchasable, recorded, most, find } = wanted.elements;
   const words = find.value.split(/\s+/).filter(Boolean), order = ORDERS[sort.value];
@@ -82,9 +90,7 @@ function arrange() {
     }
     plan.querySelector(".none").hidden = shown.length > 0;
   }
-  for (const row of needs()) row.hidden = ![...row.querySelectorAll("a")].some(link => !document.getElementById(link.hash.slice(1)).hidden);
-  const left = needs().filter(row => !row.hidden).length;
-  document.getElementById("needed").textContent = left + " starting material" + (left === 1 ? "" : "s");
+  listNeeds();
   document.getElementById("count").textContent = count === routes.length ? "" : `${count} of ${routes.length} routes shown`;
 }
 

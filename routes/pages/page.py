@@ -1,5 +1,5 @@
 """Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and
-the best routes of one plan for another page, such as a notebook or the page of `weftformer serve`.
+the routes of plans for another page, such as a notebook or the page of `weftformer serve`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ NOTEBOOK_STYLE = """<style>
 .weft-view { overflow-x: auto; }
 </style>"""
 _HERE = Path(__file__).parent
+# The largest width and height of a reactant beside the name of the last reaction.
+_THUMBNAIL = 200.0, 90.0
 # What a click on a molecule does on the page on which a route is built.
 _SHOW = "Reactions that make"
 # US patent numbers are padded with zeros in data sets, but not in the address of the patent's page.
@@ -56,7 +58,7 @@ def routes_page(
     the others. A list below each picture has the judgement of each step: its name, the recorded reactions with the
     same transformation, and remarks. Candidates that are not routes are listed with the reason. Readers can sort and
     filter the routes, zoom and move the pictures, copy the SMILES of every molecule, and copy or save the list of the
-    starting materials of the routes shown. Without scripts, the page is still readable, but lacks these functions. The
+    starting materials of the open routes. Without scripts, the page is still readable, but lacks these functions. The
     page loads nothing from outside, and its content security policy forbids it.
 
     The ranks on the page count the distinct routes of a target, 1, 2, 3, as `Candidate.rank` does.
@@ -70,7 +72,7 @@ def routes_page(
     Returns:
         The whole HTML document.
     """
-    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    style = page_style()
     script = script_of("share", "view", "buy", "page")
     # the policy allows the style and the script by their hashes, so that text from a model cannot add others
     policy = (
@@ -170,12 +172,12 @@ def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[st
         example: a target that is filled in.
     """
     script = script_of("share", "view", "buy", "session", "server", "build")
-    style = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "build.css"))
+    style = page_style("build")
     facts = {"has_key": has_key, "has_stock": has_stock, "example": example}
     return templates().get_template("build.html").render(style=Markup(style), script=Markup(script), **facts), script
 
 
-def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
+def plan_html(plan: Plan, most: int = 10) -> str:
     """Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
 
     Only the first is expanded.
@@ -183,14 +185,35 @@ def plan_html(plan: Plan, most: int = 10, has_builder: bool = False) -> str:
     Args:
         plan: the plan.
         most: the largest number of routes to draw.
-        has_builder: whether the page stands beside that on which routes are built: it then has links to it.
 
     Returns:
         HTML elements without a style sheet.
     """
     pictures = [(candidate, _picture(candidate)) for candidate in plan.distinct[:most]]
     rows = [(candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}") for candidate, picture in pictures]
-    return templates().get_template("plan.html").render(plan=plan, shown=rows, has_builder=has_builder)
+    return templates().get_template("plan.html").render(plan=plan, shown=rows)
+
+
+def answer_html(plans: Iterable[Plan]) -> str:
+    """Draw the routes of each plan as [`routes_page`] does, for the page of the server, with links to that on which
+    routes are built.
+
+    Args:
+        plans: the plans.
+
+    Returns:
+        HTML elements for [`page_style`].
+    """
+    shared: dict[str, str] = {}
+    sections = [_section(number, plan, shared) for number, plan in enumerate(plans, 1)]
+    values = {"sections": sections, "shared": shared, "looks": LOOKS, "has_builder": True}
+    return templates().get_template("routes.html").render(**values)
+
+
+@cache
+def page_style(*names: str) -> str:
+    """Return the style sheet of all pages of routes, and those of this folder with some names."""
+    return "\n".join((_HERE / f"{name}.css").read_text(encoding="utf-8") for name in ("page", *names))
 
 
 def _picture(candidate: Candidate) -> Picture:
@@ -258,6 +281,12 @@ class _Group(NamedTuple):
     portraits: list[Depiction]
     routes: list[_DrawnRoute]
 
+    @property
+    def scale(self) -> float:
+        """The scale at which the largest drawing fits into a line, so that bonds are equally long in all."""
+        width, height = _THUMBNAIL
+        return min(1.0, *(min(width / part.width, height / part.height) for part in self.portraits))
+
 
 @dataclass(frozen=True)
 class _Section:
@@ -306,7 +335,7 @@ def templates() -> Environment:
     environment = html.templates(_HERE)
     environment.filters |= {"score": _score, "patent": _patent, "is_nan": math.isnan, "is_finite": math.isfinite}
     environment.filters |= {"build_link": _build_link, "build_step_link": lambda at, route: _build_link(route, at)}
-    environment.globals |= {"counted": counted, "ideas": IDEAS, "steps_in_words": steps_in_words}
+    environment.globals |= {"counted": counted, "ideas": IDEAS, "steps_in_words": steps_in_words, "has_builder": False}
     return environment
 
 

@@ -1,9 +1,7 @@
 // Pictures of routes: zoom, movement and the keyboard.
 import { download } from "./share.js";
 
-const LEAST = 0.2, MOST = 5, STEP = 1.25, MOVE = 48, KEPT = 60;
-// on a phone, which is near the eye and zooms with two fingers, the whole of a usual route comes first
-const READABLE = matchMedia("(max-width: 620px)").matches ? 0.36 : 0.72;
+const LEAST = 0.2, MOST = 5, STEP = 1.25, MOVE = 48, KEPT = 60, READABLE = 0.72;
 export const views = new WeakMap();
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);

@@ -2,7 +2,7 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from ..drawing.svg import route_svg
 from ..evaluation.round_trip import ForwardModel, load_forward
 from ..family import disable_padding
 from ..judging import JudgedStep, Library, library_of, shipped_library
-from ..pages.page import card_html, plan_html
+from ..pages.page import answer_html, card_html, page_style
 from ..planning.expansion import last_rows, proposal_row
 from ..planning.planner import RoutePlanner
 from ..planning.pool import ROWS, PlanPool
@@ -218,10 +218,10 @@ class RouteTask:
             "max_new_tokens": self.max_new_tokens, "time_limit": min(limits.max_time_limit, limits.timeout_s),
             "num_routes": _MOST_ROUTES,
         }  # fmt: skip
-        fields = request_fields(PlanSettings, largest, smiles, _MOST_WISHES)
+        limit = "seconds per target, after which the routes found are kept"
+        texts = {"time_limit": f"{limit} (default: {budget:g} for a search to the stock)"}
+        fields = request_fields(PlanSettings, largest, smiles, _MOST_WISHES, texts)
         fields |= request_fields(Constraints, {}, reaction, _MOST_WISHES)
-        time_limit = fields["time_limit"][1]
-        time_limit.description = time_limit.description.replace("no limit", f"{budget:g} for a search to the stock")
         del fields["enforce_limits"], fields["library"]
         return [
             _plan_endpoint(self, limits, fields, smiles=smiles, target=target, budget=budget),
@@ -288,9 +288,9 @@ def _plan_endpoint(
         return [(request, request.problem) for request in requests]
 
     return JsonEndpoint(
-        path="/plan", summary="Ranked synthesis routes to target molecules.",
+        path="/plan", title="Plan a synthesis", summary="Ranked synthesis routes to target molecules.",
         request=create_model("PlanRequest", __base__=Targets, **fields), check=check, respond=_plan_rows,
-        model=PlanAnswer, respond_html=_plans_html, count_tokens=task.count_tokens,
+        model=PlanAnswer, respond_html=_plans_html, style=page_style(), count_tokens=task.count_tokens,
         form={name: label for name, label in _FORM.items() if task.stock is not None or name not in _OF_STOCK},
     )  # fmt: skip
 
@@ -348,9 +348,11 @@ def _plan_rows(
 
 
 def _plans_html(body: Any, answers: Sequence[Plan | None], problems: Sequence[str | None], end: float) -> str:
-    """Return the best routes of each target, drawn."""
-    parts = []
-    for plan in _plans(body, answers, problems):
-        check_time(end)
-        parts.append(plan_html(plan, has_builder=True))
-    return "\n".join(parts)
+    """Return the routes of each target, drawn."""
+
+    def timely() -> Iterator[Plan]:
+        for plan in _plans(body, answers, problems):
+            check_time(end)
+            yield plan
+
+    return answer_html(timely())

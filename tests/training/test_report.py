@@ -100,9 +100,9 @@ def test_the_files_hold_curves_marks_and_all_outputs(tmp_path):
     assert "2 &lt;b&gt;\nlines" in page
     assert "84.<mark>1</mark> s" in page and "84.<mark>0</mark> s" in page and "<mark>d</mark>" in page
     # two epochs in 440 pixels; losses of 2, 0.5 and 0.2 in 160 pixels from 10 down to 0.1; scores of 50 and 60 from
-    # 100 to 0
+    # 100 down to 40
     curves = re.findall(r'<polyline points="([^"]+)"', page)
-    assert curves == ["110.0,55.9", "220.0,104.1 440.0,135.9", "220.0,80.0 440.0,64.0"]
+    assert curves == ["110.0,55.9", "220.0,104.1 440.0,135.9", "220.0,133.3 440.0,106.7"]
     assert page.count("<td>1 of 1</td>") == 1 and page.count("<td>0 of 1</td>") == 2 and "9 characters" in page
     assert "pairs.csv" in page and "0.001" in page
     with (tmp_path / "my run" / "validation_outputs.csv").open(newline="", encoding="utf8") as file:

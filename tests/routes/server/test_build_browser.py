@@ -85,6 +85,11 @@ def begin(page, text=AMIDE):
     return found(page)
 
 
+def wish(page, smiles, name):
+    card(page, smiles).get_by_text("Have or exclude").click()
+    card(page, smiles).get_by_role("button", name=name).click()
+
+
 def found(page):
     expect(page.locator("#state")).to_contain_text("reaction", timeout=60_000)
     return page.locator("article.card")
@@ -179,13 +184,13 @@ def test_wishes_hold_for_the_session_and_are_sent_with_each_request(serve):
         page, bodies = server.page, []
         page.on("request", lambda request: request.method == "POST" and bodies.append(request.post_data_json))
         begin(page)
-        card(page, ACID).get_by_role("button", name=f"We have it: {AMINE}").click()
+        wish(page, ACID, f"We have it: {AMINE}")
         expect(card(page, ACID).locator(".parts .in-stock")).to_have_count(2)
         expect(card(page, ACID)).to_contain_text("your own store")
-        card(page, CHLORIDE_OF_ACID).get_by_role("button", name="Not this reaction").click()
+        wish(page, CHLORIDE_OF_ACID, "Not this reaction")
         expect(card(page, CHLORIDE_OF_ACID)).to_have_count(0)
         expect(card(page, ACID)).to_be_visible()
-        card(page, ACID).get_by_role("button", name=f"Not this molecule: {ACID}").click()
+        wish(page, ACID, f"Not this molecule: {ACID}")
         expect(page.locator("#state")).to_contain_text("reaction")
         expect(card(page, ACID)).to_have_count(0)
         wishes = [AMINE], [f"{CHLORIDE_OF_ACID}.{AMINE}>>{AMIDE}", ACID]
@@ -219,7 +224,7 @@ def test_a_session_is_saved_opened_and_exported(serve, tmp_path):
     with serve() as server:
         page = server.page
         begin(page)
-        card(page, ACID).get_by_role("button", name=f"We have it: {AMINE}").click()
+        wish(page, ACID, f"We have it: {AMINE}")
         use(page, AMINE)
 
         def saved(name, start):
@@ -328,9 +333,8 @@ def test_a_phone_and_sixty_molecules_fit(serve, scheme):
         assert small == 0
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert ground == {"light": "rgb(246, 247, 249)", "dark": "rgb(18, 22, 28)"}[scheme]
-        assert (
-            page.evaluate("getComputedStyle(document.querySelector('.view')).backgroundColor") == "rgb(255, 255, 255)"
-        )
+        sheet = page.evaluate("getComputedStyle(document.querySelector('.view')).backgroundColor")
+        assert sheet == {"light": "rgb(255, 255, 255)", "dark": "rgb(26, 32, 40)"}[scheme]
 
 
 def test_without_the_server_the_page_says_so_and_loses_nothing(serve):
@@ -362,7 +366,7 @@ def test_steps_of_a_plan_lead_to_other_reactions(serve):
         page.get_by_label("Target molecules").fill(AMIDE)
         page.get_by_label("Number of routes").fill("1")
         page.get_by_role("button", name="Send").click()
-        links = page.locator("#result .weft-steps a")
+        links = page.locator("#result .steps > li > a")
         expect(links).to_have_text(["Other reactions"] * 2, timeout=60_000)
         assert page.locator("#result a", has_text="Edit").count() >= 1
         links.last.click()
