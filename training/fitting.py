@@ -12,7 +12,7 @@ from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 
 from ..configuration import WeftConfig
 from ..hub import evaluation_results
@@ -139,7 +139,8 @@ def fit(
     )
     if trained is not None:
         trained.save(tokenizer)
-    trainer.add_callback(ProgressLinesCallback(cycles))
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    trainer.add_callback(ProgressLinesCallback(cycles, bars))
     _remove_earlier_run(args, checkpoint)
     with _same_generation_config(model):
         _train(trainer, checkpoint)
@@ -265,7 +266,7 @@ def fit_pairs(
             set_generation_defaults(model, _longest_output(pairs, config, data), args)
             return model
 
-        metrics, outputs = TextMetrics(tokenizer), list[Row]()
+        metrics, outputs = TextMetrics(tokenizer, args.metric_for_best_model), list[Row]()
         # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
         # sources
         collator = PairCollator(tokenizer, pairs.limits(config), args.device, data_args.pad_to_multiple_of)

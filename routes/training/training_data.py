@@ -152,7 +152,7 @@ def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
     settings: Any = {"remove_columns": pairs.column_names, "keep_in_memory": True, "load_from_cache_file": False}
     rows = pairs.map(fitting, batched=True, **settings)
     if reasons:
-        print(f"{len(reasons)} of {len(pairs)} routes do not fit the model and are left out. The first: {reasons[0]}")
+        print(f"Left out because they do not fit the model: {len(reasons)} of {len(pairs)} routes. {reasons[0]}")
     if not len(rows):
         raise ValueError("No route fits the model, so there is nothing to train on.")
     return rows

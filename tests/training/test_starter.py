@@ -5,7 +5,14 @@ import random
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+)
 
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, planning
@@ -192,14 +199,18 @@ def test_progress_in_a_file_is_lines(tmp_path, capsys, caplog):
     """Until the first cycle is over, only its steps are counted: training may end there."""
     caplog.set_level("INFO", "weftformer")
     args = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0)
-    lines, state = (
-        ProgressLinesCallback(TwoCyclesCallback(args, 0.5)),
-        TrainerState(max_steps=4, is_world_process_zero=True),
-    )
+    bar, state = ProgressCallback(), TrainerState(max_steps=4, is_world_process_zero=True)
+    lines = ProgressLinesCallback(TwoCyclesCallback(args, 0.5), [bar])
+    bar.on_train_begin(None, state, None)
     lines.on_train_begin(None, state, None)
     lines._progress.delay = lines._progress.mininterval = 0
+    totals = [bar.training_bar.total]
     for state.global_step in range(1, 5):
+        bar.on_step_end(None, state, None)
         lines.on_step_end(None, state, None)
+        totals.append(bar.training_bar.total)
+    assert totals == [2, 2, 2, 4, 4]
+    bar.training_bar.disable = True
     lines.on_train_end(None, state, None)
     counts = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
     assert "Training: 2 of 2 steps" in counts and counts[-1] == "Training: 4 of 4 steps"
