@@ -37,6 +37,7 @@ from .checkpoints import (
     find_checkpoint,
     output_lock,
     remove_checkpoints,
+    remove_earlier_run,
     resumable,
     save_model_folder,
 )
@@ -84,7 +85,8 @@ def fit(
     trained: TrainedSources | None = None,
     **trainer_options: Any,
 ) -> WeftTrainer:
-    """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
+    """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it. Then remove the
+    checkpoints, unless they are asked for.
 
     Args:
         build_model: builds the model. The random seed is set to `args.seed` just before.
@@ -151,6 +153,8 @@ def fit(
         trainer.push_to_hub(**details)
     else:
         trainer.create_model_card(**details)
+    if args.is_main_process and not args.keeps_checkpoints:
+        remove_checkpoints(str(args.output_dir))
     return trainer
 
 
@@ -167,7 +171,7 @@ def _remove_earlier_run(args: WeftTrainingArguments, checkpoint: str | None) -> 
         for name in (PAGE, OUTPUTS):
             Path(str(args.output_dir), name).unlink(missing_ok=True)
     if args.overwrite_output_dir and not checkpoint:
-        remove_checkpoints(str(args.output_dir))
+        remove_earlier_run(str(args.output_dir))
 
 
 def _train(trainer: WeftTrainer, checkpoint: str | None) -> None:
@@ -323,6 +327,8 @@ def _evaluate(
     if "test" in data:
         results += _results(trainer, "test", _predict(trainer, data["test"]))
     details = _card_details(pairs.args, results, model_args)
+    if not trainer.args.push_to_hub and not pairs.columns.conditions:  # nobody chose to publish it
+        details["example"] = pairs.first()
     return details | ({"results_note": " ".join(pairs.notes)} if pairs.notes else {})
 
 

@@ -67,7 +67,7 @@ def test_the_included_weights_are_stored_once_and_in_half_precision():
     assert sum(path.stat().st_size for path in STARTER.iterdir()) < 6.5e6
 
 
-def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, caplog):
+def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, monkeypatch, capsys, caplog):
     folder = tmp_path / "model"
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
     argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
@@ -80,6 +80,15 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
     assert "fine-tuned from the starter" in texts["README.md"]
+    assert not [*folder.glob("checkpoint-*")]
+    example, (source, target) = (
+        texts["README.md"].split("```python\n")[1].split("```")[0],
+        Pairs(DataArguments(str(file))).first(),
+    )
+    assert f"tokenizer([{source!r}]" in example and example.rstrip().endswith(f"# in the data: {target!r}")
+    monkeypatch.chdir(tmp_path.parent)
+    exec(example, {})
+    assert capsys.readouterr().out.splitlines()[-1].startswith("['")
     assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
     assert "<td>the included starter</td>" in fitted._repr_html_()
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
