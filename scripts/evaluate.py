@@ -19,7 +19,8 @@ from weftformer.training.options import check_exist
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE --model MODEL [--option value ...]"
     add = parser.add_argument
-    add("file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
+    add("file", nargs="?", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
+    add("--input-file", metavar="FILE", help="the same, as in `generate`")
     add("--model", required=True, help="folder or Hub id of a trained text model")
     add("--limit", type=positive, metavar="N", help="only the first N pairs")
     for side in ("source", "target"):
@@ -82,5 +83,8 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after scoring."""
+    if (args.file is None) == (args.input_file is None):
+        raise ValueError("Give the pairs once: FILE, or --input-file FILE.")
+    args.file = args.file or args.input_file
     check_exist(args.file)
     check_model(args.model)

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--format", choices=("search", "ctranslate2"), required=True,
-        help="search: compiled code, for C++ without Python; ctranslate2: not what train makes by default")  # fmt: skip
+        help="search: compiled code, for C++ without Python; ctranslate2: not the default of train")  # fmt: skip
     add_trust_option(add)
 
 

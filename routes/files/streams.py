@@ -305,4 +305,7 @@ PLAN_FORMS = {
     "rdf": _Form(lambda plan, place: reaction_records(plan, place.left_out), "$RDFILE 1\n$DATM\n"),
 }
 # The forms by file ending, the longest first.
-ENDINGS = {".summary.csv": "summary", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")}}
+ENDINGS = {
+    ".summary.csv": "summary", ".aizynthfinder.json": "aizynthfinder", ".retrocast.json": "retrocast",
+    ".reactions.txt": "reactions", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")},
+}  # fmt: skip
