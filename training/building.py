@@ -17,7 +17,7 @@ from ..common.rules import closest, integer
 from ..common.words import counted
 from ..configuration import WeftConfig
 from ..configuration.presets import COPYING
-from ..hub.loading import check_family, check_generates, load
+from ..hub.loading import check_family, check_generates, check_size, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
@@ -118,6 +118,8 @@ def build_config(
         fields |= overrides
         config = WeftConfig.from_preset(preset, **fields) if preset else WeftConfig(**fields)
     _check_fit(config, tokenizer, num_conditions)
+    if not args.distributed_config:
+        check_size(config, "The model")
     return config
 
 
