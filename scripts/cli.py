@@ -62,6 +62,11 @@ _EXTRAS = {
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
 
+# README and the pages begin with it.
+_ABOUT = (
+    "Weft is a family of encoder-decoders for Hugging Face Transformers: train one on your pairs of texts, convert\n"
+    "your own checkpoint, or plan the synthesis of molecules."
+)
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
 
@@ -83,7 +88,7 @@ def build_parser(filled: Collection[str] | None = None) -> tuple[Parser, dict[st
     """
     parser = Parser(
         prog="weftformer",
-        description="Weft: one encoder-decoder family for Hugging Face transformers.",
+        description=_ABOUT,
         epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows tracebacks.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.hub.loading import check_generates, load, load_generator
+from weftformer.hub.loading import check_family, check_generates, load, load_generator
 
 from ..models import tiny_text_model
 from .test_export import ROOT
@@ -116,7 +116,7 @@ def test_commands_load_by_this_function_alone():
     assert len(packages) > 10 and loading == ["loading.py"]
 
 
-@pytest.mark.parametrize("field", ["d_model", "vocab_size", "decoder_ffn_dim"])
+@pytest.mark.parametrize("field", ["d_model", "encoder_ffn_dim", "decoder_ffn_dim"])
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_made(field, parts, tmp_path):
     parts[0].save_pretrained(tmp_path)
     check_family(tmp_path)
