@@ -46,8 +46,10 @@ class Progress(tqdm):
         if self.is_bar and not self._has_stages:
             Thread(target=self._tick, daemon=True).start()
         self._has_stages = True
+        form = _BAR if self.is_bar else _LINE
         for part in (", {rate_noinv_fmt}", "<{remaining}", ", {remaining} left"):  # of stages, which differ
-            self.bar_format = self.bar_format.replace(part, "")
+            form = form.replace(part, "")
+        self.bar_format = form
         self.set_description_str(f"{self._what} {stage}")
 
     def _tick(self) -> None:

@@ -83,7 +83,7 @@ def test_a_range_of_steps_is_pooled_and_ranked_together(planner, known):
 )
 def test_requests_that_are_refused(planner, targets, settings, said):
     with pytest.raises(ValueError) as error:
-        planner.plan(targets, progress=False, on_error="raise", **settings)
+        planner.plan(targets, progress=False, **{"on_error": "raise"} | settings)
     assert said in str(error.value)
 
 
