@@ -31,9 +31,6 @@ def main() -> int:
     # Threads of OpenMP wait for each other by spinning, which takes the time of other processes on busy cores. It
     # reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if not sys.stderr.isatty():  # in a file, the bars of other packages are lines between those that matter
-        for package in ("HF_HUB", "HF_DATASETS"):
-            os.environ.setdefault(f"{package}_DISABLE_PROGRESS_BARS", "1")
     import_package = import_parts()
     from weftformer.scripts.cli import main as run_command
 

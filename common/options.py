@@ -35,6 +35,11 @@ def option(default: Any, help: str, is_common: bool = False, **metadata: Any) ->
     return dataclasses.field(default=default, metadata={"help": CommonHelp(help) if is_common else help, **metadata})
 
 
+def first_sentence(help: str) -> str:
+    """Return the first sentence of a help text, without its full stop."""
+    return re.split(r"\.(?: (?=[A-Z0-9])|$)", " ".join(help.split()))[0]
+
+
 def check_options(settings: Any) -> None:
     """Check the fields of a dataclass by their metadata: `choices`, and `least`, the smallest number (or None).
 
@@ -71,7 +76,7 @@ def add_options(parser: Any, kind: type, *names: str, common_only: bool = False)
             continue
         if common_only and not isinstance(about["help"], CommonHelp):
             continue
-        help = re.split(r"\.(?: (?=[A-Z0-9])|$)", about.get("off", about["help"]))[0].replace("%", "%%")
+        help = first_sentence(about.get("off", about["help"])).replace("%", "%%")
         settings: dict[str, Any] = {"dest": field.name, "default": default, "help": help}
         if bool in (hint, *get_args(hint)):
             settings["action"] = "store_false" if default else "store_true"
@@ -87,7 +92,7 @@ def add_options(parser: Any, kind: type, *names: str, common_only: bool = False)
             settings |= {"choices": about["choices"], "type": lambda text: text.replace("-", "_")}
         if not isinstance(default, bool | tuple) and default not in (None, "none"):
             settings["help"] += " (default: %(default)s)"
-        parser.add_argument(option_flag(field), **settings)
+        parser.add_argument(*about.get("aliases", ()), option_flag(field), **settings)
 
 
 def request_fields(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from threading import Thread
+from time import sleep
 from typing import Any
 
 from tqdm import tqdm
@@ -26,7 +28,7 @@ class Progress(tqdm):
     """
 
     def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
-        self.is_bar = sys.stderr.isatty()
+        self.is_bar, self._what, self._has_stages = sys.stderr.isatty(), what, False
         lines: dict[str, Any] = {"mininterval": SECONDS, "delay": SECONDS, "bar_format": _LINE, "leave": False}
         super().__init__(
             desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr, disable=not is_shown,
@@ -37,6 +39,23 @@ class Progress(tqdm):
         if self.is_bar:
             return super().display(msg, pos)
         print(self, file=sys.stderr)
+
+    def begin(self, stage: str) -> None:
+        """Show the name of the stage that begins, after those that are done. A terminal shows the seconds it takes."""
+        self.n += self._has_stages
+        if self.is_bar and not self._has_stages:
+            Thread(target=self._tick, daemon=True).start()
+        self._has_stages = True
+        form = _BAR if self.is_bar else _LINE
+        for part in (", {rate_noinv_fmt}", "<{remaining}", ", {remaining} left"):  # of stages, which differ
+            form = form.replace(part, "")
+        self.bar_format = form
+        self.set_description_str(f"{self._what} {stage}")
+
+    def _tick(self) -> None:
+        while not self.disable:
+            self.refresh()
+            sleep(1)
 
     def print(self, text: str) -> None:
         """Print a text on stdout, above the bar if there is one."""

@@ -1,6 +1,6 @@
 """Words that texts and pages share."""
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Return a number with its noun, such as `1 step` or `1,024 steps`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:{',' if isinstance(number, int) else 'g'}} {noun}{'' if number == 1 else 's'}"

@@ -31,7 +31,8 @@ def page_of_notebook(file: Path) -> str:
     for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"]).strip()
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-    parts.insert(1, f"This page is the notebook `docs/notebooks/{file.name}`: open it with Jupyter to run it.")
+    note = f"This page is the notebook `docs/notebooks/{file.name}`. To run it, open it with Jupyter"
+    parts.insert(1, f'{note} (`pip install -e ".[chem,train,notebooks]"`).')
     return "\n\n".join(parts) + "\n"
 
 

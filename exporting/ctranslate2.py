@@ -35,7 +35,10 @@ _ALLOWED: dict[str, tuple] = {
 
 
 def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
-    raise ValueError(f"CTranslate2 does not support {name}={value!r}: it supports {allowed}.")
+    raise ValueError(
+        f"CTranslate2 does not support {name}={value!r}: it supports {allowed}. `weftformer train --preset "
+        "modern-tiny` (or modern-small) trains a model that can be exported."
+    )
 
 
 def _check_installed() -> None:

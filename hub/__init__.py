@@ -1,4 +1,4 @@
-from .card import Facts, build_card, converted_card, metric_result, upcycled_card
+from .card import Facts, build_card, converted_card, loadable_name, metric_result, upcycled_card
 from .export import export_code
 from .trained import evaluation_results, trained_card
 
@@ -8,6 +8,7 @@ __all__ = [
     "converted_card",
     "evaluation_results",
     "export_code",
+    "loadable_name",
     "metric_result",
     "trained_card",
     "upcycled_card",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ class Facts:
         is_converted: whether the weights are those of another family.
         limits: limits of this model besides those of all such models.
         citation: BibTeX of the work to cite. Defaults to DirectMultiStep for a model that writes routes.
+        example: a source that the model was trained on, and its target.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class Facts:
     is_converted: bool = False
     limits: Sequence[str] = ()
     citation: str | None = None
+    example: tuple[str, str] | None = None
 
 
 def writes_routes(config: WeftConfig) -> bool:
@@ -123,6 +126,12 @@ def count_parameters(model: WeftPreTrainedModel) -> tuple[int, int]:
     in_experts = sum(parameter.numel() for module in experts for parameter in module.parameters())
     idle = 1 - model.config.num_experts_per_tok / model.config.num_experts
     return model.num_parameters(), model.num_parameters() - round(in_experts * idle)
+
+
+def loadable_name(folder: str | PathLike[str]) -> str:
+    """Return a name by which a folder loads: its path from the current folder if it is in it, else its whole path."""
+    path = Path(folder).resolve()
+    return (path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path).as_posix()
 
 
 def build_card(model: WeftPreTrainedModel, name: str, **facts_by_name: Any) -> ModelCard:
@@ -152,6 +161,7 @@ def build_card(model: WeftPreTrainedModel, name: str, **facts_by_name: Any) -> M
         "title": title,
         "parameters": count_parameters(model),
         "is_routes": is_routes,
+        "example": None if facts.example is None else [*map(repr, facts.example)],
         "license": facts.metadata.get("license"),
         "results": [_cells(result) for result in facts.results],
         "citation": facts.citation or (_facts_of_source("dms")["citation"] if writes_routes(config) else None),

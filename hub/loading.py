@@ -142,6 +142,41 @@ def check_family(folder_or_hub_id: str | PathLike, trust_remote_code: bool = Fal
     # code that travels with weights has the family's classes in a module of its own
     if WeftConfig.__name__ not in [kind.__name__ for kind in type(config).__mro__]:
         raise ValueError(f"{folder_or_hub_id} is a {config.model_type} model: use `weftformer convert`.")
+    check_size(config, str(folder_or_hub_id))
+
+
+def check_size(config: Any, name: str) -> None:
+    """Check that the memory of this machine can hold a model, before its weights are made.
+
+    Only tables and feed-forwards are counted, with two bytes for a weight.
+
+    Args:
+        config: the configuration.
+        name: the name of the model in the message.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    rows = config.vocab_size
+    if config.has_position_table:
+        rows += config.max_source_positions + config.max_target_positions
+    for stack in ("encoder", "decoder"):
+        ffn = getattr(config, f"{stack}_ffn_dim")
+        experts = config.num_experts * (config.moe_intermediate_size or ffn)
+        types = getattr(config, f"{stack}_mlp_layer_types")
+        rows += sum(2 * (experts if kind == "sparse" else ffn) for kind in types)
+    needed = 2 * config.d_model * rows
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        return
+    if needed > memory:
+        fields = ("d_model", "vocab_size", "encoder_ffn_dim", "decoder_ffn_dim", "num_experts", "max_source_positions")
+        largest = max(fields, key=lambda field: getattr(config, field))
+        raise ValueError(
+            f"{name} would need at least {needed / 1e9:,.0f} GB for its weights, and this machine has "
+            f"{memory / 1e9:,.0f} GB: is {largest}={getattr(config, largest):,} right?"
+        )
 
 
 def check_generates(model: Any, name: str | PathLike) -> None:

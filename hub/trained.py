@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard
 
 from ..configuration.version import __version__
 from ..modeling import WeftPreTrainedModel
-from .card import build_card, metric_result
+from .card import build_card, loadable_name, metric_result
 
 if TYPE_CHECKING:  # importing it takes a second, and `import weftformer` imports this file
     from transformers import Trainer
@@ -77,7 +77,7 @@ def trained_card(trainer: "Trainer", model: WeftPreTrainedModel, **details: Any)
         "training": training_table(trainer),
         "results": _last_evaluation(trainer, names or "the run"),
     }
-    name = str(trainer.hub_model_id or model_name or Path(str(trainer.args.output_dir)).name)
+    name = str(trainer.hub_model_id or model_name or loadable_name(str(trainer.args.output_dir)))
     return build_card(model, name, **(facts | details))
 
 

@@ -34,5 +34,6 @@ if TYPE_CHECKING:
     from ..training.encoding import longest
     from ..training.fitting import fit, start
     from ..training.options import TrainingOptions, common_option, option
+    from ..training.sources import TrainedSources, source_key
 
 __getattr__, __all__ = lazy_names(__package__, __file__)

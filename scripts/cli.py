@@ -62,6 +62,11 @@ _EXTRAS = {
     "serve": ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
 }
 
+# README and the pages begin with it.
+_ABOUT = (
+    "Weft is a family of encoder-decoders for Hugging Face Transformers: train one on your pairs of texts, convert\n"
+    "your own checkpoint, or plan the synthesis of molecules."
+)
 USAGE_ERROR = 2
 INTERRUPTED, CLOSED_PIPE = 130, 141  # as in shells: 128 and the number of the signal
 
@@ -83,7 +88,7 @@ def build_parser(filled: Collection[str] | None = None) -> tuple[Parser, dict[st
     """
     parser = Parser(
         prog="weftformer",
-        description="Weft: one encoder-decoder family for Hugging Face transformers.",
+        description=_ABOUT,
         epilog="`weftformer COMMAND --help` explains the arguments of a command. WEFT_DEBUG=1 shows tracebacks.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -124,6 +129,8 @@ def main(argv: Sequence[str] | None = None, import_package: Callable[[], object]
     Raises:
         SystemExit: after `--help`, and with 2 for wrong arguments, as in argparse.
     """
+    if not sys.stderr.isatty():
+        _leave_bars_out()
     words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if len(words) == 1 and words[0] in EXTENSIONS:
         words.append("--help")
@@ -140,6 +147,16 @@ def main(argv: Sequence[str] | None = None, import_package: Callable[[], object]
         return USAGE_ERROR
     args = build_parser([name])[1][name].parse_args(rest)
     return run_script(name, partial(_check_and_run, name, import_package), args)
+
+
+def _leave_bars_out() -> None:
+    """Turn off the bars of other packages, which in a file are lines between those that matter."""
+    for package in ("HF_HUB", "HF_DATASETS"):
+        os.environ.setdefault(f"{package}_DISABLE_PROGRESS_BARS", "1")
+    if "transformers" in sys.modules:  # `python -m weftformer` imports it first
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
 
 
 def _check_and_run(name: str, import_package: Callable[[], object], args: argparse.Namespace) -> int | None:

@@ -31,6 +31,7 @@ def main(args: argparse.Namespace) -> None:
     check_model(args.model)
     from transformers import AutoModelForSeq2SeqLM
 
+    from weftformer.common.progress import Progress
     from weftformer.hub.loading import check_family, load, to_device, use_threads
     from weftformer.modeling.decoding.compiled import compiled_folder
     from weftformer.modeling.decoding.continuous import continuous_settings
@@ -45,7 +46,10 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.model}: {reason}.")
     settings = continuous_settings(model, {} if args.beams is None else {"num_beams": args.beams})
     graphs = GraphSearch(model)
-    for is_single in (True, False):
-        graphs.packages(kind_of(settings), is_single, compiles=True)
+    with Progress("compiling the search", 2, "parts") as progress:
+        for is_single in (True, False):
+            progress.begin("for one text" if is_single else "for several texts")
+            graphs.packages(kind_of(settings), is_single, compiles=True)
+        progress.n += 1
     search = "Greedy search" if settings.num_beams == 1 else f"Beam search with {settings.num_beams} beams"
     print(f"{search} is compiled: {compiled_folder()}")

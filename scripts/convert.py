@@ -73,7 +73,7 @@ def main(args: argparse.Namespace) -> None:
         read_weights,
     )
     from weftformer.conversion.source import HEADS
-    from weftformer.hub import converted_card
+    from weftformer.hub import converted_card, loadable_name
 
     if args.source not in (None, *SOURCES):
         raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")
@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> None:
         if tokenizer is not None:
             tokenizer.padding_side, tokenizer.pad_token_id = "right", conversion.config.pad_token_id
             tokenizer.save_pretrained(staging)
-        name, new = args.out.resolve().name, conversion.found.new
+        name, new = loadable_name(args.out), conversion.found.new
         card = converted_card(model, name, source.name, source.title, new=new, has_tokenizer=tokenizer is not None)
         card.save(staging / "README.md")
     size = sum(parameter.numel() for parameter in model.parameters())

@@ -19,7 +19,8 @@ from weftformer.training.options import check_exist
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s FILE --model MODEL [--option value ...]"
     add = parser.add_argument
-    add("file", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
+    add("file", nargs="?", metavar="FILE", help="pairs: csv, tsv, json, jsonl, parquet, txt, ...")
+    add("--input-file", metavar="FILE", help="the same, as in `generate`")
     add("--model", required=True, help="folder or Hub id of a trained text model")
     add("--limit", type=positive, metavar="N", help="only the first N pairs")
     for side in ("source", "target"):
@@ -41,6 +42,7 @@ def main(args: argparse.Namespace) -> None:
         ValueError, OSError: an argument does not fit, the model writes routes, or a file is not valid.
     """
     from weftformer.common.atomic import write_json
+    from weftformer.common.words import counted
     from weftformer.inference import TextTask
     from weftformer.inference.scoring import score_pairs
     from weftformer.training.files import first_number
@@ -67,8 +69,8 @@ def main(args: argparse.Namespace) -> None:
     metrics = score_pairs(task, pairs.train, pairs.columns, settings, batch_size=args.batch_size, first=first)
     scores, intervals = metrics.scores(), metrics.intervals()
     if num_skipped := len(pairs) - len(metrics.references):
-        print(f"{num_skipped:,} of {len(pairs):,} pairs have an empty text and are skipped.", file=sys.stderr)
-    print(f"{len(metrics.references):,} pairs of {args.file}")
+        print(f"Skipped: {num_skipped:,} of {counted(len(pairs), 'pair')}, with an empty text.", file=sys.stderr)
+    print(f"{counted(len(metrics.references), 'pair')} of {args.file}")
     for name, score in scores.items():
         low, high, _ = intervals.get(name, (None, None, None))
         print(f"{name:<12}{score:8.4g}" + ("" if low is None else f"  [{low:.4g}, {high:.4g}]"))
@@ -81,5 +83,8 @@ def main(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Find mistakes that would otherwise show only after scoring."""
+    if (args.file is None) == (args.input_file is None):
+        raise ValueError("Give the pairs once: FILE, or --input-file FILE.")
+    args.file = args.file or args.input_file
     check_exist(args.file)
     check_model(args.model)

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=Path, metavar="MODEL", help="folder of a Weft model")
     add("out", type=Path, metavar="OUT", help="folder to write; it must be empty or not exist")
     add("--format", choices=("search", "ctranslate2"), required=True,
-        help="search: compiled code, for C++ without Python; ctranslate2: dense models only")  # fmt: skip
+        help="search: compiled code, for C++ without Python; ctranslate2: not the default of train")  # fmt: skip
     add_trust_option(add)
 
 
@@ -19,14 +19,23 @@ def main(args: argparse.Namespace) -> None:
     if not args.model.is_dir():
         raise FileNotFoundError(f"{args.model} is not a folder.")
     import torch
-    from transformers import AutoModelForSeq2SeqLM
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import read_tokenizer
-    from weftformer.exporting import TOLERANCE, compare_ctranslate2, differing_outputs, write_ctranslate2, write_search
+    from weftformer.exporting import (
+        TOLERANCE,
+        check_expressible,
+        compare_ctranslate2,
+        differing_outputs,
+        write_ctranslate2,
+        write_search,
+    )
     from weftformer.hub.loading import check_family, load
 
     check_family(args.model, trust := args.trust_remote_code)
+    if args.format == "ctranslate2":  # before the weights are read
+        check_expressible(load(AutoConfig, args.model, trust_remote_code=trust))
     model = load(AutoModelForSeq2SeqLM, args.model, dtype=torch.float32, trust_remote_code=trust).eval()
     tokenizer = read_tokenizer(args.model)
     with atomic_folder(args.out) as staging:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftformer.common.atomic import atomic_write
 from weftformer.common.packed import unpacked
+from weftformer.common.words import counted
 from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, positive
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 from weftformer.training.options import check_exist
@@ -180,14 +181,15 @@ def report(rows: Iterable[dict[str, Any]], names_doubtful: bool = False) -> int:
             problems.append(f"Line {row['number']}: {row['problem']}")
     command = "weftformer generate"
     if num_cut:
-        message = f"{num_cut} of {num_lines} texts were cut at the largest number of tokens: raise --max-new-tokens."
+        message = f"cut at the largest number of tokens: {num_cut} of {num_lines} texts (raise --max-new-tokens)."
         print(f"{command}: {message}", file=sys.stderr)
     if doubtful:
         numbers = ", ".join(str(number) for _, number in sorted(doubtful)[:_SHOWN])
-        message = f"{len(doubtful)} of {num_lines} texts with a probability below {_DOUBTFUL:.0%}, the lowest first"
+        count = f"{len(doubtful)} of {counted(num_lines, 'text')}"
+        message = f"probability below {_DOUBTFUL:.0%}: {count}, the lowest first"
         print(f"{command}: {message}: row {numbers}{', ...' if len(doubtful) > _SHOWN else ''}.", file=sys.stderr)
     if problems:
-        message = f"the model cannot read {len(problems)} of {num_lines} lines, and their output lines are empty."
+        message = f"the model cannot read {len(problems)} of {counted(num_lines, 'line')}, whose output is empty."
         print(f"{command}: {message} {problems[0]}", file=sys.stderr)
     return 1 if problems else 0
 

@@ -11,7 +11,11 @@ from typing import Any
 
 from weftformer.common.commands import FILES_OF_ARGUMENTS
 from weftformer.common.extensions import parts_of_extensions
+from weftformer.common.options import first_sentence
 from weftformer.common.rules import closest
+
+# The most characters of choices that help shows.
+_WIDTH = 60
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -95,14 +99,15 @@ def parse_dataclasses(words: Sequence[str], *kinds: type, prog: str) -> tuple[An
     from transformers.hf_argparser import string_to_bool
 
     filler = HfArgumentParser(kinds, add_help=False)
-    shows_defaults = argparse.ArgumentDefaultsHelpFormatter
-    parser = Parser(prog=prog, parents=[filler], allow_abbrev=False, raises=True, formatter_class=shows_defaults)
+    about = {"usage": f"{prog} [FILE.yaml] [--option value ...]", "epilog": "--no-NAME turns a switch --NAME off."}
+    parser = Parser(prog=prog, parents=[filler], allow_abbrev=False, raises=True, **about)
     actions = {action.dest: action for action in filler._actions}
     for action in list(filler._actions):  # help shows one spelling; both are accepted
         action.option_strings = [name for name in action.option_strings if "_" not in name]
+        _shorten(action)
         if action.type is string_to_bool and action.nargs is None:  # a switch that may also be unset
             action.nargs, action.const, flag = "?", True, action.option_strings[0]
-            no = {"action": "store_false", "dest": action.dest, "default": None, "help": f"see {flag}"}
+            no = {"action": "store_false", "dest": action.dest, "default": None, "help": argparse.SUPPRESS}
             parser.add_argument(f"--no-{flag.lstrip('-')}", **no)
     parser.add_argument("--help-all", action="help", help="show this list")
     words = list(words)
@@ -110,6 +115,18 @@ def parse_dataclasses(words: Sequence[str], *kinds: type, prog: str) -> tuple[An
         # as defaults, not as arguments: texts are then converted as on the command line (YAML reads 5e-4 as text)
         parser.set_defaults(**_read(Path(words.pop(0)), actions))
     return filler.parse_dict(vars(parser.parse_args(words)), allow_extra_keys=True)
+
+
+def _shorten(action: argparse.Action) -> None:
+    """Let the help of an option of transformers be as short as that of others: one sentence, and its default."""
+    if action.nargs == 0:  # --no-NAME, beside --NAME
+        action.help = argparse.SUPPRESS
+    else:
+        action.help = first_sentence(action.help or "").replace("%", "%%")
+        if action.default not in (None, False, "", []):
+            action.help += f" (default: {getattr(action.default, 'value', action.default)})".replace("%", "%%")
+        if action.choices is None or sum(len(str(choice)) for choice in action.choices) > _WIDTH:
+            action.metavar = "VALUE" if action.const is None else "BOOL"
 
 
 def _read(file: Path, actions: dict[str, argparse.Action]) -> dict[str, Any]:

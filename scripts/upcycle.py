@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.conversion import read_tokenizer, upcycle
-    from weftformer.hub import upcycled_card
+    from weftformer.hub import loadable_name, upcycled_card
     from weftformer.hub.loading import check_family, load
 
     check_family(args.model, args.trust_remote_code)
@@ -43,7 +43,9 @@ def main(args: argparse.Namespace) -> None:
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
         sparse.save_pretrained(staging)
-        names = [folder.resolve().name for folder in (args.out, args.model)]
-        upcycled_card(sparse, *names, has_tokenizer=tokenizer is not None).save(staging / "README.md")
+        name = loadable_name(args.out)
+        upcycled_card(sparse, name, args.model.resolve().name, has_tokenizer=tokenizer is not None).save(
+            staging / "README.md"
+        )
     sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
     print(f"Saved the sparse model in {args.out}: {sizes[1]} parameters, {sizes[0]} before.")

@@ -2,10 +2,12 @@
 
 # no `from __future__ import annotations`: FastAPI reads the annotations of functions whose classes are local
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Literal
+from weakref import WeakSet
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -19,13 +21,15 @@ from starlette.requests import HTTPConnection
 from ..common.extensions import extension
 from ..configuration.version import __version__
 from ..hub.loading import kind_of_output, load_generator, use_threads
-from .batching import Batcher
+from .batching import Batcher, Threads
 from .endpoint import Task, add_endpoint
 from .limits import Limits
 from .middleware import AllowedHosts, BoundedBody, Metrics, Observed, add_reasons, problem
 from .pages import add_home, add_page
 from .translate import TranslateTask
 
+# The number of threads that check requests and write answers.
+_THREADS = 40
 # The paths that need no key: the page has a field for it.
 _OPEN = ("/", "/health", "/ready")
 
@@ -113,6 +117,10 @@ def build_app(
     )
     app.state.batcher, app.state.metrics, app.state.name, app.state.path = batcher, Metrics(batcher), name, first.path
     app.state.has_key = api_key is not None
+    # the calls that are not answered yet, the threads of their checks and answers, and whether none may go on
+    app.state.calls, app.state.is_ending = WeakSet(), asyncio.Event()
+    app.state.threads = Threads(lambda function: function(), _THREADS, limits.max_queue, limits.timeout_s)
+    queues = [app.state.threads, *(endpoint.queue for endpoint in endpoints if isinstance(endpoint.queue, Threads))]
     app.add_middleware(BoundedBody, seconds=limits.timeout_s, max_bytes=limits.max_request_bytes)
     if api_key is not None:
         app.add_middleware(
@@ -125,7 +133,7 @@ def build_app(
     add_home(app, task, first, pages, limits=limits)
     for endpoint in pages:
         add_page(app, endpoint)
-    _add_health(app, batcher, first.path, name)
+    _add_health(app, batcher, queues, first.path, name)
     for endpoint in endpoints:
         add_endpoint(app, endpoint, limits)
     return app
@@ -151,10 +159,11 @@ def _without_key(request: HTTPConnection, error: Exception) -> JSONResponse:
     return problem(401, str(error), {"WWW-Authenticate": "Bearer"})
 
 
-def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
+def _add_health(app: FastAPI, batcher: Batcher, queues: Sequence[Threads], path: str, name: str) -> None:
     class Health(BaseModel):
         status: Literal["ready", "stopping", "stuck"] = Field(
-            description="`stuck`: a step of the model or the search takes longer than a request may."
+            description="`stuck`: a step of the model or the search, or all threads of requests, take longer than a "
+            "request may."
         )
         model: str
         endpoint: str
@@ -165,9 +174,10 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     @app.get("/health")
     async def health() -> Health:
         """Whether the server is running, and how many inputs are waiting."""
+        status = batcher.status
         return Health(
-            status=batcher.status, model=name, endpoint=path, version=__version__,
-            waiting=batcher.waiting, computing=batcher.computing,
+            status="stuck" if status == "ready" and any(queue.is_stuck for queue in queues) else status,
+            model=name, endpoint=path, version=__version__, waiting=batcher.waiting, computing=batcher.computing,
         )  # fmt: skip
 
     @app.get(
@@ -177,8 +187,9 @@ def _add_health(app: FastAPI, batcher: Batcher, path: str, name: str) -> None:
     )
     async def ready(response: Response) -> Health:
         """Whether the model accepts requests."""
-        response.status_code = 200 if batcher.status == "ready" else 503
-        return await health()
+        answer = await health()
+        response.status_code = 200 if answer.status == "ready" else 503
+        return answer
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

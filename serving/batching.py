@@ -11,9 +11,10 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from queue import SimpleQueue
 from threading import BoundedSemaphore, Condition, Thread
 from typing import Any, Literal, Protocol
 
@@ -122,23 +123,46 @@ class Queue(Protocol):
 class Threads:
     """A queue of requests with one input, which threads of its own compute.
 
+    A computation that has begun cannot be ended. The process ends without it.
+
     Args:
         compute: returns the answer to an input, or raises an error.
         number: the number of threads.
         max_queue: the largest number of waiting inputs.
+        max_seconds: the time of a computation after which its thread is no longer available to others.
     """
 
-    def __init__(self, compute: Callable[[Any], Any], number: int, max_queue: int):
-        self._compute, self._max_queue = compute, max_queue
-        self._threads, self._places = ThreadPoolExecutor(number, "weft-threads"), BoundedSemaphore(number + max_queue)
+    def __init__(self, compute: Callable[[Any], Any], number: int, max_queue: int, max_seconds: float = math.inf):
+        self._compute, self._max_queue, self._max_seconds = compute, max_queue, max_seconds
+        self._places, self._waiting = BoundedSemaphore(number + max_queue), SimpleQueue[Item]()
+        self._begun = [math.inf] * number
+        for place in range(number):
+            Thread(target=self._run, args=(place,), name="weft-threads", daemon=True).start()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether all threads compute what no request waits for any more."""
+        return max(self._begun) < time.monotonic() - self._max_seconds
 
     def submit(self, inputs: Sequence[Any]) -> list[Item]:
         (input,) = inputs
         if not self._places.acquire(blocking=False):
             raise QueueFull(1, self._max_queue)
-        item = Item(input, answer=self._threads.submit(self._compute, input))
-        item.answer.add_done_callback(lambda _: self._places.release())
+        self._waiting.put(item := Item(input))
         return [item]
+
+    def _run(self, place: int) -> None:
+        while True:
+            item = self._waiting.get()
+            if item.answer.set_running_or_notify_cancel():
+                self._begun[place] = time.monotonic()
+                try:
+                    item.answer.set_result(self._compute(item.input))
+                except BaseException as error:  # also panics, which would end the thread
+                    item.answer.set_exception(error)
+                self._begun[place] = math.inf
+            del item  # it keeps the answer
+            self._places.release()
 
     def abandon(self, items: Iterable[Item]) -> None:
         for item in items:

@@ -80,7 +80,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: FastAPI, limits: Limits, log_level: str = "info", log_format: str = "text"):
-        self.batcher, self.stop_timeout_s = app.state.batcher, limits.stop_timeout_s
+        self.state, self.stop_timeout_s = app.state, limits.stop_timeout_s
         formatter: dict[str, Any] = {
             "datefmt": "%Y-%m-%dT%H:%M:%S%z",
             "format": "%(asctime)s %(levelname)s %(message)s",
@@ -104,9 +104,10 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer running requests if time allows, and all others with 503."""
-        self.batcher.stop()
-        end = time.monotonic() + self.stop_timeout_s
-        while self.batcher.computing and time.monotonic() < end and not self.force_exit:
+        batcher, end = self.state.batcher, time.monotonic() + self.stop_timeout_s
+        batcher.stop()
+        while (batcher.computing or self.state.calls) and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(0.05)
-        self.batcher.give_up()
+        batcher.give_up()
+        self.state.is_ending.set()
         await super().shutdown(sockets)

@@ -5,12 +5,12 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Protocol
 
 from fastapi import FastAPI, HTTPException, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import ClientDisconnect
@@ -119,14 +119,14 @@ class JsonEndpoint(Endpoint):
     async def answer(self, call: "_Call") -> Any:
         results = await call.results()
         # thousands of candidates take a second, which would block the event loop
-        call.metrics.tokens.inc(await run_in_threadpool(lambda: sum(map(self.count_tokens, results))))
+        call.metrics.tokens.inc(await call.in_thread(lambda: sum(map(self.count_tokens, results))))
         answers: list[Any] = [None] * len(call.problems)
         for place, result in zip(call.places, results, strict=True):
             answers[place] = result
         arguments = call.body, answers, call.problems, call.end
         if self.respond_html is not None and "text/html" in call.request.headers.get("accept", ""):
-            return HTMLResponse(await call.in_time(self.respond_html, *arguments))
-        return await call.in_time(self.respond, *arguments)
+            return HTMLResponse(await call.in_thread(self.respond_html, *arguments))
+        return await call.in_thread(self.respond, *arguments)
 
 
 @dataclass(kw_only=True)
@@ -156,14 +156,17 @@ class StreamEndpoint(Endpoint):
         answer = asyncio.wrap_future(call.items[0].answer)
         answer.add_done_callback(call.parts.put_nowait)
         try:
-            while (part := await asyncio.wait_for(call.parts.get(), call.end - time.monotonic())) is not answer:
-                yield _line(await run_in_threadpool(self.row, call.body, part))
-            for row in await run_in_threadpool(lambda: list(self.last_rows(answer.result()))):
+            while (part := await call.in_time(call.parts.get())) is not answer:
+                yield _line(await call.in_thread(self.row, call.body, part))
+            for row in await call.in_thread(lambda: list(self.last_rows(answer.result()))):
                 yield _line(row)
+        except HTTPException as error:
+            yield _line({"detail": error.detail})
         except _ERRORS as error:
             yield _line({"detail": call.refusal(error).detail})
         finally:
             call.queue.abandon(call.items)
+            call.state.calls.discard(call)
             answer.cancel()
 
 
@@ -226,13 +229,22 @@ class _Call:
         self.places: list[int] = []
         self.items: list[Item] = []
         self.parts = asyncio.Queue[Any]()
+        self.state = request.app.state
+        self.state.calls.add(self)
 
     async def answer(self) -> Any:
+        answer = None
         try:
+            if self.state.batcher.status == "stopping":
+                raise Stopping
             await self._submit()
+            answer = await self.endpoint.answer(self)
+            return answer
         except _ERRORS as error:
             raise self.refusal(error) from error
-        return await self.endpoint.answer(self)
+        finally:
+            if not isinstance(answer, StreamingResponse):  # whose lines end later
+                self.state.calls.discard(self)
 
     async def _submit(self) -> None:
         """Check the request, and put its inputs into the queue."""
@@ -242,7 +254,7 @@ class _Call:
             loop.call_soon_threadsafe(self.parts.put_nowait, part)
 
         # in a thread, because RDKit would block the event loop
-        inputs = await run_in_threadpool(self.endpoint.check, self.body.model_dump(), report)
+        inputs = await self.in_thread(self.endpoint.check, self.body.model_dump(), report)
         self.problems = [problem for _, problem in inputs]
         if all(self.problems):
             raise ValueError("; ".join(map(str, dict.fromkeys(self.problems))))
@@ -261,24 +273,38 @@ class _Call:
         results.add_done_callback(lambda future: future.cancelled() or future.exception())
         disconnection = asyncio.ensure_future(_disconnection(self.request))
         try:
+            return await self.in_time(results, disconnection)
+        finally:
+            self.queue.abandon(self.items)
+            disconnection.cancel()
+
+    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a thread, as in [`in_time`]. It holds the thread until it has ended."""
+        [item] = self.state.threads.submit([partial(function, *arguments)])
+        return await self.in_time(asyncio.wrap_future(item.answer))
+
+    async def in_time(self, result: Awaitable[Any], disconnection: asyncio.Future[None] | None = None) -> Any:
+        """Wait for a result, while the request has time, its client is there, and the server does not end.
+
+        Raises:
+            HTTPException: it is not there in time, or an error.
+            ClientDisconnect: the client has disconnected.
+        """
+        result, ending = asyncio.ensure_future(result), asyncio.ensure_future(self.state.is_ending.wait())
+        try:
+            events = {result, ending, *([] if disconnection is None else [disconnection])}
             seconds = max(0.0, self.end - time.monotonic())
-            await asyncio.wait((results, disconnection), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if results.done():
-                return results.result()
-            raise ClientDisconnect if disconnection.done() else TimeoutError
+            await asyncio.wait(events, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if result.done():
+                return result.result()
+            if disconnection is not None and disconnection.done():
+                raise ClientDisconnect
+            raise Stopping if ending.done() else TimeoutError
         except _ERRORS as error:
             raise self.refusal(error) from error
         finally:
-            self.queue.abandon(self.items)
-            results.cancel()
-            disconnection.cancel()
-
-    async def in_time(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a thread. A TimeoutError that it raises is the answer."""
-        try:
-            return await run_in_threadpool(function, *arguments)
-        except TimeoutError as error:
-            raise self.refusal(error) from error
+            result.cancel()
+            ending.cancel()
 
     def refusal(self, error: Exception) -> HTTPException:
         """Return the status of an error, and the reason in words."""

@@ -83,6 +83,13 @@ class WeftTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         return self.process_index == 0
 
     @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether the checkpoints stay when training has ended."""
+        if self.keep_checkpoints is not None:
+            return self.keep_checkpoints
+        return any(getattr(self, name) != getattr(type(self), name) for name in ("save_strategy", "save_total_limit"))
+
+    @property
     def wants_resume(self) -> bool:
         return str(self.resume_from_checkpoint).lower() not in ("none", "false", "no", "0", "")
 

@@ -14,9 +14,10 @@ from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
 from ..common.rules import closest, integer
+from ..common.words import counted
 from ..configuration import WeftConfig
 from ..configuration.presets import COPYING
-from ..hub.loading import check_family, check_generates, load
+from ..hub.loading import check_family, check_generates, check_size, load
 from ..modeling import WeftForConditionalGeneration
 from ..modeling.parallel import check_release, data_parallel_size
 from ..tokenization import train_tokenizer
@@ -102,7 +103,7 @@ def build_config(
         preset = args.preset
         if preset is None and num_pairs is not None and "d_model" not in overrides:
             preset = "modern-tiny" if num_pairs < _MANY_PAIRS else "modern-small"
-            logger.info(f"The new model is a {preset}, the default for {num_pairs:,} pairs (--preset sets its size).")
+            logger.info(f"The new model is a {preset}, the default for {counted(num_pairs, 'pair')} (--preset).")
             overrides = COPYING | overrides
         fields = {
             "vocab_size": len(tokenizer),
@@ -117,6 +118,8 @@ def build_config(
         fields |= overrides
         config = WeftConfig.from_preset(preset, **fields) if preset else WeftConfig(**fields)
     _check_fit(config, tokenizer, num_conditions)
+    if not args.distributed_config:
+        check_size(config, "The model")
     return config
 
 

@@ -7,6 +7,7 @@ probability of each expert, the sums of log_z^2 and of dropped assignments, and 
 import logging
 import math
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel
 from safetensors.torch import load_model, save_model
 from torch.utils.hooks import RemovableHandle
-from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers import ProgressCallback, TrainerCallback, TrainerState, TrainingArguments
 
 from ..common.atomic import atomic_write
 from ..common.progress import Progress
@@ -139,21 +140,28 @@ class ProgressLinesCallback(TrainerCallback):
 
     Args:
         cycles: the cycles of the training, which may end after the first: until then, its steps are counted.
+        bars: transformers' bars, which count these steps too.
     """
 
     _progress: Progress | None = None
 
-    def __init__(self, cycles: TwoCyclesCallback | None = None):
-        self.cycles = cycles
+    def __init__(self, cycles: TwoCyclesCallback | None = None, bars: Sequence[ProgressCallback] = ()):
+        self.cycles, self.bars = cycles, bars
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero and not sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
             self._progress = Progress("Training", self._num_steps(state), "steps", done=state.global_step)
+        self._count(state)
 
     def on_step_end(self, args, state, control, **kwargs):
+        self._count(state)
         if self._progress is not None:
-            self._progress.total = self._num_steps(state)
             self._progress.update()
+
+    def _count(self, state: TrainerState) -> None:
+        for bar in (self._progress, *(callback.training_bar for callback in self.bars)):
+            if bar is not None:
+                bar.total = self._num_steps(state)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self._progress is not None:

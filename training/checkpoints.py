@@ -140,7 +140,10 @@ def _last_whole_checkpoint(args: WeftTrainingArguments) -> str | None:
     if not problems and not (folder.is_dir() and any(map(_is_weights, folder.iterdir()))):
         logger.warning(f"There is no checkpoint in {folder} yet: training starts from the beginning.")
         return None
-    reason = "; ".join(problems) or f"{folder} has a model, but no checkpoint-<step> to continue from"
+    reason = "; ".join(problems) or (
+        f"{folder} has a model, but no checkpoint-<step> to continue from. Its training may have ended: "
+        f"--model-name-or-path {folder} trains it further, into another --output-dir"
+    )
     raise ValueError(f"resume_from_checkpoint={args.resume_from_checkpoint}: {reason}.")
 
 
@@ -182,14 +185,20 @@ def check_output_dir(args: WeftTrainingArguments, inputs: tuple[str | None, ...]
 
 
 def remove_checkpoints(folder: str | os.PathLike) -> None:
+    """Remove the checkpoints of a run."""
+    for checkpoint in checkpoints(folder):
+        shutil.rmtree(checkpoint)
+
+
+def remove_earlier_run(folder: str | os.PathLike) -> None:
     """Remove the checkpoints and scores of an earlier run.
 
     Otherwise, this run could be resumed from one of the checkpoints by mistake, and the Trainer would add its scores
     to the old ones.
     """
-    for checkpoint in checkpoints(folder):
-        logger.info(f"Removing {checkpoint} of an earlier run (--overwrite-output-dir).")
-        shutil.rmtree(checkpoint)
+    if names := [str(checkpoint) for checkpoint in checkpoints(folder)]:
+        logger.info(f"Removing {', '.join(names)} of an earlier run (--overwrite-output-dir).")
+    remove_checkpoints(folder)
     for name in (
         *(f"{split}_results.json" for split in ("all", "train", "eval", "test")),
         "generated_predictions.txt",

@@ -117,9 +117,9 @@ class PairEncoder:
         if num_left_out and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                f"{num_left_out} of {len(rows)} pairs of the stream, from row {first} on, are skipped: they have an "
-                f"empty text{'' if self.truncate else f' or are too long ({_named(self.limits)})'}. Pairs skipped "
-                "later are not reported."
+                f"Skipped: {num_left_out} of {counted(len(rows), 'pair')} of the stream, from row {first} on, with an "
+                f"empty text{'' if self.truncate else f' or too long for {_named(self.limits)}'}. Pairs skipped later "
+                "are not reported."
             )
         is_trained = [key not in self._held_out for key in columns_of_rows.pop("source_key")]
         return {name: [*compress(values, is_trained)] for name, values in columns_of_rows.items()}
@@ -172,7 +172,8 @@ class PairEncoder:
         columns, limits = self.columns, _named(self.limits)
         if not encoded_rows:
             raise ValueError(
-                f"All {len(dataset)} pairs of {split} are empty or too long ({limits}): raise the limits."
+                f"No pair of {split} can be used: {counted(len(dataset), 'pair')}, each empty or too long "
+                f"({limits}): raise the limits."
             )
         inputs, texts = [columns.source, *columns.conditions], [columns.source, columns.target]
         frame = dataset.select_columns([*inputs, columns.target]).to_pandas()

@@ -12,7 +12,7 @@ from typing import Any
 
 import datasets
 from huggingface_hub import EvalResult
-from transformers import IntervalStrategy, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import IntervalStrategy, PreTrainedTokenizerBase, ProgressCallback, TrainerCallback, set_seed
 
 from ..configuration import WeftConfig
 from ..hub import evaluation_results
@@ -37,6 +37,7 @@ from .checkpoints import (
     find_checkpoint,
     output_lock,
     remove_checkpoints,
+    remove_earlier_run,
     resumable,
     save_model_folder,
 )
@@ -84,7 +85,8 @@ def fit(
     trained: TrainedSources | None = None,
     **trainer_options: Any,
 ) -> WeftTrainer:
-    """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it.
+    """Train a model, save it with its tokenizer, evaluate it, and write its card, or push all of it. Then remove the
+    checkpoints, unless they are asked for.
 
     Args:
         build_model: builds the model. The random seed is set to `args.seed` just before.
@@ -139,7 +141,8 @@ def fit(
     )
     if trained is not None:
         trained.save(tokenizer)
-    trainer.add_callback(ProgressLinesCallback(cycles))
+    bars = [callback for callback in trainer.callback_handler.callbacks if isinstance(callback, ProgressCallback)]
+    trainer.add_callback(ProgressLinesCallback(cycles, bars))
     _remove_earlier_run(args, checkpoint)
     with _same_generation_config(model):
         _train(trainer, checkpoint)
@@ -150,6 +153,8 @@ def fit(
         trainer.push_to_hub(**details)
     else:
         trainer.create_model_card(**details)
+    if args.is_main_process and not args.keeps_checkpoints:
+        remove_checkpoints(str(args.output_dir))
     return trainer
 
 
@@ -166,7 +171,7 @@ def _remove_earlier_run(args: WeftTrainingArguments, checkpoint: str | None) -> 
         for name in (PAGE, OUTPUTS):
             Path(str(args.output_dir), name).unlink(missing_ok=True)
     if args.overwrite_output_dir and not checkpoint:
-        remove_checkpoints(str(args.output_dir))
+        remove_earlier_run(str(args.output_dir))
 
 
 def _train(trainer: WeftTrainer, checkpoint: str | None) -> None:
@@ -265,7 +270,7 @@ def fit_pairs(
             set_generation_defaults(model, _longest_output(pairs, config, data), args)
             return model
 
-        metrics, outputs = TextMetrics(tokenizer), list[Row]()
+        metrics, outputs = TextMetrics(tokenizer, args.metric_for_best_model), list[Row]()
         # the collator lacks the model: it makes its decoder inputs from the labels itself, and finds the pads of its
         # sources
         collator = PairCollator(tokenizer, pairs.limits(config), args.device, data_args.pad_to_multiple_of)
@@ -322,6 +327,8 @@ def _evaluate(
     if "test" in data:
         results += _results(trainer, "test", _predict(trainer, data["test"]))
     details = _card_details(pairs.args, results, model_args)
+    if not trainer.args.push_to_hub and not pairs.columns.conditions:  # nobody chose to publish it
+        details["example"] = pairs.first()
     return details | ({"results_note": " ".join(pairs.notes)} if pairs.notes else {})
 
 

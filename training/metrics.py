@@ -11,11 +11,14 @@ import numpy
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 from ..common.statistics import wilson_interval
+from ..common.words import counted
 from ..tokenization.checks import decode_texts
 
 logger = logging.getLogger(__name__)
 
 _SACREBLEU = ("bleu", "chrf")
+# BLEU compares sequences of up to four words: of targets that are shorter on average, such as dates, it says nothing.
+_WORDS = 4
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -79,20 +82,22 @@ def wrong_rows(rows: Sequence[Row]) -> list[Row]:
     return sorted((row for row in rows if not row.is_right), key=likeness)
 
 
-def verdict(wrong: Sequence[Row], count: int, what: str = "pairs", number: int = 10) -> str:
+def verdict(wrong: Sequence[Row], count: int, what: str = "pair", number: int = 10) -> str:
     """Return lines with the exact-match score, its 95% interval, and wrong rows.
 
     Args:
         wrong: the rows whose text is wrong, in the order in which they are shown: see [`wrong_rows`].
         count: the number of all rows, at least one.
-        what: the name of the rows.
+        what: the name of a row.
         number: the largest number of wrong rows that are shown.
     """
     low, high = wilson_interval(count - len(wrong), count)
     shares = f"{100 - 100 * len(wrong) / count:.3g}% [{100 * low:.3g}, {100 * high:.3g}]"
-    how_many = f"{len(wrong):,} {'is' if len(wrong) == 1 else 'are'} wrong" if wrong else f"all {count:,} are right"
+    how_many = f"{len(wrong):,} {'is' if len(wrong) == 1 else 'are'} wrong"
+    if not wrong:
+        how_many = "it is right" if count == 1 else f"all {count:,} are right"
     end = f". The worst {number}:" if 0 < number < len(wrong) else ":" if wrong and number else "."
-    lines = [f"Exact match {shares} on {count:,} {what}: {how_many}{end}"]
+    lines = [f"Exact match {shares} on {counted(count, what)}: {how_many}{end}"]
     for row in wrong[:number]:
         lines += [f"{name:<10}{' '.join(text.split())[:200]}" for name, text in zip(Row._fields, row, strict=True)]
     return "\n".join(lines)
@@ -101,17 +106,18 @@ def verdict(wrong: Sequence[Row], count: int, what: str = "pairs", number: int =
 class TextMetrics:
     """The `compute_metrics` of a `Seq2SeqTrainer` with `predict_with_generate`.
 
-    The scores are exact match and, if sacrebleu is installed, BLEU and chrF. A call takes generated ids and labels,
-    each of shape `(N, T)` and padded with the pad id or -100. It returns the scores and `gen_len`, the mean number of
-    generated non-pad tokens. The texts of the last call are kept in `predictions`, `references` and, with
-    `include_for_metrics=["inputs"]`, `sources`.
+    The scores are exact match and, if sacrebleu is installed, chrF, and BLEU of targets with four words or more on
+    average. A call takes generated ids and labels, each of shape `(N, T)` and padded with the pad id or -100. It
+    returns the scores and `gen_len`, the mean number of generated non-pad tokens. The texts of the last call are kept
+    in `predictions`, `references` and, with `include_for_metrics=["inputs"]`, `sources`.
 
     Args:
         tokenizer: the tokenizer that decodes the ids. Texts are compared without special tokens.
+        needed: the name of a score that is computed always, such as `metric_for_best_model`.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, needed: str | None = None):
+        self.tokenizer, self.needed = tokenizer, (needed or "").removeprefix("eval_")
         self.corpus_scores = _SACREBLEU if importlib.util.find_spec("sacrebleu") is not None else ()
         if not self.corpus_scores:
             logger.warning(
@@ -133,8 +139,12 @@ class TextMetrics:
         """Return the scores of `predictions`."""
         texts = self.predictions, self.references
         return {"exact_match": exact_match(*texts)} | {
-            name: corpus_score(name, *texts).score for name in self.corpus_scores
+            name: corpus_score(name, *texts).score for name in self._corpus_scores()
         }
+
+    def _corpus_scores(self) -> list[str]:
+        is_long = sum(len(text.split()) for text in self.references) >= _WORDS * len(self.references)
+        return [name for name in self.corpus_scores if name != "bleu" or is_long or self.needed == name]
 
     def _texts(self, ids: numpy.ndarray) -> list[str]:
         ids = numpy.where(ids < 0, self.tokenizer.pad_token_id, ids)
@@ -151,7 +161,7 @@ class TextMetrics:
         number = len(self.references)
         right = round(exact_match(self.predictions, self.references) * number)
         intervals = {"exact_match": (*wilson_interval(right, number), "Wilson")}
-        for name in self.corpus_scores:
+        for name in self._corpus_scores():
             if ends := bootstrap_interval(name, self.predictions, self.references):
                 intervals[name] = (*ends, "bootstrap")
         return intervals

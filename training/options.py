@@ -56,7 +56,9 @@ class ModelArguments:
         "Begin with random weights, where the default would be the included starter (fewer than 10,000 short pairs).",
     )
     preset: str | None = common_option(
-        None, "Named size of a new model, such as modern-small. See weftformer.configuration.PRESETS."
+        None,
+        "Named size of a new model: modern-tiny or modern-small, which can be exported to CTranslate2, or another of "
+        "weftformer.configuration.PRESETS. The default copies from the source better, but cannot be exported there.",
     )
     config_overrides: dict | str | None = common_option(
         None, "Fields of the configuration to change, such as d_model=256,dropout=0.2. May be JSON."
@@ -289,6 +291,11 @@ class TrainingOptions:
         "another one is given. Default: logging_steps, with eval_strategy steps.",
     )
     save_total_limit: int | None = option(2, "Checkpoints to keep, besides the best. Older ones are removed.")
+    keep_checkpoints: bool | None = common_option(
+        None,
+        "Keep the checkpoints when training has ended. Default: only if save_strategy, save_steps or save_total_limit "
+        "is given.",
+    )
     logging_steps: float = option(50, "Log every N steps, as a number or (below 1) as a share of all.")
     # the filter replaces a NaN by the mean of earlier losses, so that a failed run looks well
     logging_nan_inf_filter: bool = option(False, "Omit NaN and infinite losses from the log.")

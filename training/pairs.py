@@ -234,7 +234,7 @@ def split_validation(
             splits["validation"] = _first(pairs.select(held_out), args.max_eval_samples)
             splits["train"] = pairs.select(np.setdiff1d(np.arange(len(pairs)), held_out))
             logger.info(
-                f"{len(held_out)} of {len(pairs)} training pairs are set aside for validation (--validation-split)."
+                f"Set aside for validation: {len(held_out)} of {len(pairs)} training pairs (--validation-split)."
             )
         else:
             logger.warning(f"Nothing is evaluated: {trained.name} was trained on all sources. Give --validation-file.")
@@ -246,8 +246,8 @@ def split_validation(
     is_new = ~np.isin(held_out_keys, after.keys)
     if not is_new.all():
         logger.warning(
-            f"{(~is_new).sum()} of {len(is_new)} validation pairs are left out, because the model is or was trained "
-            f"on their sources.{'' if is_new.any() else ' Nothing is evaluated.'}"
+            f"Left out: {(~is_new).sum()} of {len(is_new)} validation pairs, because the model is or was trained on "
+            f"their sources.{'' if is_new.any() else ' Nothing is evaluated.'}"
         )
         rows = splits.pop("validation")
         if is_new.any():

@@ -9,6 +9,7 @@ from torch.utils.data import IterableDataset
 from transformers import IntervalStrategy
 from transformers.trainer_utils import has_length
 
+from ..common.words import counted
 from ..hub.loading import chosen_threads
 from .batching import row_lengths
 from .options import TrainingOptions
@@ -70,20 +71,20 @@ class TrainingPlan:
 
     def describe(self) -> str:
         """Return the plan in a few lines, with the options that change it."""
-        args, pairs = self.args, "A stream of pairs" if self.num_pairs is None else f"{self.num_pairs:,} pairs"
-        length = f"{args.num_train_epochs:g} epochs (--epochs)"
+        args, pairs = self.args, "A stream of pairs" if self.num_pairs is None else counted(self.num_pairs, "pair")
+        length = f"{counted(args.num_train_epochs, 'epoch')} (--epochs)"
         if args.max_steps > 0:
-            length = f"{args.max_steps:,} steps (--max-steps)"
+            length = f"{counted(args.max_steps, 'step')} (--max-steps)"
         elif self.first_cycle is not None:
             epochs = self.first_cycle * args.num_train_epochs
             length += f", in two cycles of {epochs:g} and {args.num_train_epochs - epochs:g}"
-        batch = f"{args.per_device_train_batch_size} pairs (--per-device-train-batch-size)"
+        batch = f"{counted(args.per_device_train_batch_size, 'pair')} (--per-device-train-batch-size)"
         if args.max_tokens_per_batch is not None:
             batch = f"{args.max_tokens_per_batch:,} tokens (--max-tokens-per-batch)"
         strategy, every = IntervalStrategy(args.eval_strategy).value, args.eval_steps
         if strategy == "steps":
             every = args.logging_steps if every is None else every
-            strategy = f"after each {every:g} of the steps" if every < 1 else f"every {every:g} steps"
+            strategy = f"after each {every:g} of the steps" if every < 1 else f"after every {counted(every, 'step')}"
         evaluation = {"no": "none", "epoch": "after each epoch"}.get(strategy, strategy)
         return (
             f"Plan: {pairs}, {length}.\n"

@@ -17,6 +17,7 @@ from ..common import html
 from ..common.atomic import atomic_write
 from ..common.commands import command_line
 from ..common.statistics import wilson_interval
+from ..common.words import counted
 from .metrics import Row, verdict, wrong_rows
 
 PAGE, OUTPUTS = "report.html", "validation_outputs.csv"
@@ -85,7 +86,7 @@ class TrainingReport:
             if reason:
                 return f"{reason} Add pairs to {self.data}, and train again:", *self._command()
         if len(self.rows) < _FEW:
-            uncertain = f"A score on {len(self.rows)} pairs is uncertain"
+            uncertain = f"A score on {counted(len(self.rows), 'pair')} is uncertain"
             return (f"{uncertain}: `weftformer evaluate` scores the model on other pairs.",)
         return ()
 
@@ -140,7 +141,7 @@ class TrainingReport:
     def _verdict(self, number: int) -> str:
         if not self.rows:
             return "No texts were scored."
-        return verdict(self.wrong, len(self.rows), "validation pairs", number)
+        return verdict(self.wrong, len(self.rows), "validation pair", number)
 
     def _curve(self, name: str) -> list[tuple[float, float]]:
         """Return the epochs and values of a number that the Trainer logged."""

@@ -91,7 +91,7 @@ class TrainedSources:
         num_seen, num_doubtful = np.isin(keys, self.keys).sum(), self.is_doubtful(keys).sum()
         notes = []
         if num_seen:
-            notes.append(f"{num_seen} of {len(keys)} {what} have a source that the model was trained on: {end}")
+            notes.append(f"The model was trained on the sources of {num_seen} of {len(keys)} {what}: {end}")
         if num_doubtful:
             notes.append(
                 f"{self.name} does not list all sources that it was trained on: {num_doubtful} of {len(keys)} {what} "

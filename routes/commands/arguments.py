@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weftformer.common.options import add_options, option_flag
 from weftformer.common.rules import NotAllowed
+from weftformer.common.words import counted
 from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
 from weftformer.scripts.arguments import check_model, new_file
 
@@ -81,7 +82,7 @@ def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
 
     left_out = write_plans(file, plans, form or plan_form(file) or "")
     if left_out:
-        print(f"{file}: {len(left_out)} entries were left out. The first: {left_out[0]}", file=sys.stderr)
+        print(f"Left out of {file}: {counted(len(left_out), 'route')}. The first: {left_out[0]}", file=sys.stderr)
 
 
 def check_models(arguments: argparse.Namespace) -> None:

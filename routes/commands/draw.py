@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="output of `weftformer routes plan`, or routes in any format that `routes prepare` reads")  # fmt: skip
     add("--html", type=new_file, metavar="FILE", help="draw the routes on one page, target by target")
     add("--picture", type=new_file, metavar="FILE",
-        help="draw each route to an .svg or .png file (several routes: FILE-1, FILE-2, ...)")  # fmt: skip
+        help="draw the best route of each target, as .svg or .png (several: FILE-1, FILE-2, ...)")  # fmt: skip
+    add("--show", type=positive, default=1, metavar="N",
+        help="routes of each target with a picture (default: %(default)s)")  # fmt: skip
     add_export(parser)
     add_stock_options(add, "purchasable molecules, to mark the starting materials; replaces the marks in the file")
     add("--limit", type=positive, metavar="N",
@@ -50,13 +52,13 @@ def main(args: argparse.Namespace) -> None:
     is_planned = any(row for _, row in rows)
     limit = args.limit or (None if is_planned else LIMIT)
     if limit is not None and len(rows) > limit:
-        print(f"Only the routes of the first {limit} targets are drawn: raise --limit for more.")
+        print(f"Only {counted(limit, 'target')} of the file {'is' if limit == 1 else 'are'} drawn (--limit).")
     plans = [plan for plan, _ in rows[:limit]]
     plans = [replace(plan, candidates=[complete(candidate, stock) for candidate in plan.candidates]) for plan in plans]
     if not any(plan.distinct for plan in plans) and not (is_planned and args.picture is None):
         raise ValueError(f"{args.routes} contains no route.")
     options: dict[str, Any] = next((row["settings"] for _, row in rows if isinstance(row.get("settings"), dict)), {})
-    candidates = [candidate for plan in plans for candidate in plan.distinct]
+    candidates = [candidate for plan in plans for candidate in plan.distinct[: args.show]]
     # the page of planned routes is the one that `weftformer routes plan --html` writes
     page = {} if is_planned else {"title": args.routes.name}
     about = provenance(options.get("model"), args.stock or options.get("stock"), None if stock is None else stock.size)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weftformer.common.options import add_options
-from weftformer.routes.commands.arguments import add_plan_options, plan_settings, read_stock
+from weftformer.routes.commands.arguments import add_plan_options, plan_settings, read_stock, take_shipped_model
 from weftformer.routes.evaluation import CONDITIONS
 from weftformer.routes.planning.settings import PlanSettings
 from weftformer.scripts.arguments import (
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s FILE (--model MODEL | --predictions FILE ...) [--option value ...]"
+    parser.usage = "%(prog)s FILE [--model MODEL | --predictions FILE ...] [--option value ...]"
     add = parser.add_argument
     add("routes", type=Path, metavar="FILE", help="recorded routes, JSON lines (.gz works)")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder or Hub id of a trained model")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--model", help="folder or Hub id (default: the included route model and stock)")
     source.add_argument("--predictions", nargs="+", type=Path, metavar="FILE",
                         help="score these files instead, from any program; several are compared")  # fmt: skip
     add("--stock", type=Path, metavar="FILE",
@@ -78,10 +78,12 @@ def main(args: argparse.Namespace) -> None:
     from weftformer.routes.evaluation.predicting import load_references, matched, read_predictions
     from weftformer.routes.evaluation.reports import as_text, write_json
 
+    if not args.predictions:
+        take_shipped_model(args)
     settings = replace(plan_settings(args), enforce_limits=False)  # recorded routes may exceed the limits
     references = load_references(args.routes, args.limit, args.seed)
     stock = read_stock(args.stock, is_strict=True)  # as other programs count
-    if args.model is not None:
+    if not args.predictions:
         columns = _planned(args, settings, references, stock)
     else:
         columns = {

@@ -128,15 +128,23 @@ def main(args: argparse.Namespace) -> int:
         return _status(run_shared(args, task, targets))
     plans = dict[int, Plan]()
 
-    def take(result: Result) -> str:
+    waiting = list(range(len(targets)))
+
+    def take(result: Result) -> str | None:
+        """Return the targets to print: in the order of the input, whichever ends first."""
         plans[result.index] = result.value
-        return described(result.value, args.show)
+        texts = []
+        while waiting and waiting[0] in plans:
+            if (index := waiting.pop(0)) not in finished:
+                texts.append(described(plans[index], args.show))
+        return "\n".join(texts) or None
 
     if len(targets) == 1:
         task.on_first = partial(_print_first, stock)
     with unfinished_rows(args, task, targets) as parts:
         for row in [] if parts is None else parts.rows(COMMAND, is_whole=False):
             plans[row["number"] - 1] = Plan.from_dict(row)
+        finished = set(plans)
         states = job.run(task, list(enumerate(targets)), parts, is_shown=not args.no_progress, take=take)
         _finish(args, targets, [plans[index] for index in range(len(targets))], stock)
     return _status(states)

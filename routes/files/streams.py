@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from ...common.atomic import atomic_write
+from ...common.words import counted
 from ..plans import Plan
 from ..tree import Route
 from .entries import read_entries
@@ -93,7 +94,7 @@ def read_canonical(file: str | Path) -> list[Route]:
         except ValueError as error:
             reasons.append(f"route {number}: {error}")
     if reasons:
-        print(f"{len(reasons)} routes of {file} are left out. The first is {reasons[0]}", file=sys.stderr)
+        print(f"Left out: {counted(len(reasons), 'route')} of {file}. The first is {reasons[0]}", file=sys.stderr)
     return routes
 
 
@@ -304,4 +305,7 @@ PLAN_FORMS = {
     "rdf": _Form(lambda plan, place: reaction_records(plan, place.left_out), "$RDFILE 1\n$DATM\n"),
 }
 # The forms by file ending, the longest first.
-ENDINGS = {".summary.csv": "summary", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")}}
+ENDINGS = {
+    ".summary.csv": "summary", ".aizynthfinder.json": "aizynthfinder", ".retrocast.json": "retrocast",
+    ".reactions.txt": "reactions", **{f".{form}": form for form in ("csv", "json", "jsonl", "sdf", "rdf")},
+}  # fmt: skip

@@ -78,7 +78,7 @@ class RoutePlanner:
         stock: Stock | None = None,
         batch_size: int | None = None,
         progress: bool = True,
-        on_error: str = "raise",
+        on_error: str = "skip",
         watch: Callable[[], None] | None = None,
         on_first: Callable[[Any, Route], None] | None = None,
         finish: Callable[[Plan], Plan] | None = None,
@@ -100,7 +100,8 @@ class RoutePlanner:
             batch_size: number of concurrent searches. Those for whole routes wait until all running ones have ended
                 (default: 80 beams in total, 160 in a search to the stock).
             progress: show the progress as a bar in a terminal, else as a line every ten seconds.
-            on_error: "raise", or "skip" to plan the other targets if one fails; its `Plan.problem` has the reason.
+            on_error: "skip" to plan the other targets if one cannot be read, whose `Plan.problem` has the reason; or
+                "raise".
             watch: called before each token; an exception in it ends the search.
             on_first: called with the index of a target and its first route to the stock, if its search then continues.
             finish: a function that completes each plan, such as `ForwardModel.with_forward_ranks`.

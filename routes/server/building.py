@@ -69,7 +69,7 @@ def build_endpoint(task: Any, smiles: Any, reaction: Any, most: int, limits: Lim
 
     return Endpoint(
         path="/build", summary="A route that is being built: drawn and judged, or as a file.", request=BuildRequest,
-        check=check, queue=Threads(compute, AT_ONCE, limits.max_queue), page=Page("Build", page),
+        check=check, queue=Threads(compute, AT_ONCE, limits.max_queue, limits.timeout_s), page=Page("Build", page),
     )  # fmt: skip
 
 

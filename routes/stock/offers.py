@@ -56,13 +56,13 @@ class Offer:
 
     @property
     def description(self) -> str:
-        """Form, price, vendor and catalogue number as a text for an order, or that the molecule is common; empty if
-        the stock has no such data.
+        """Form, price, vendor and catalogue number as a text for an order, or the number of recorded reactions that
+        use the molecule; empty if the stock has no such data.
         """
         price = None if self.price is None else price_in_words(self.price, self.unit)
         form = self.form and f"as {self.form}" + (f" ({self.sold_as})" if self.sold_as else "")
         number = self.reactions or 0
-        common = f"common, used by {counted(number, 'recorded reaction')}"
+        common = f"used by {counted(number, 'recorded reaction')}, no seller listed"
         source = common if self.kind == "common" else None
         return ", ".join(filter(None, [form, price, self.vendor, self.catalogue_number, source]))
 

@@ -71,7 +71,7 @@ class RouteTrainingOptions(TrainingOptions):
         "no", "When to save checkpoints: no, steps, epoch or best."
     )
     predict_with_generate: bool = option(False, "Not needed here: the test plans its targets.")
-    seed: int = common_option(0, "Seed of routes, weights and data order.")
+    seed: int = common_option(0, "Seed of texts, weights and data order.")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ...common.overrides import parse_overrides
 from ..evaluation.evaluation import KS, evaluate
 from ..family import (
     PairCollator,
+    TrainedSources,
     WeftConfig,
     WeftForConditionalGeneration,
     WeftTrainer,
@@ -80,13 +81,13 @@ def show(results: dict[str, Any], plan: Plan, reference: Route, folder: Path) ->
 
 
 def card_details(
-    arguments: RouteArguments, seed: int, results: dict[str, Any], about: dict[str, Any], told_steps: bool
+    arguments: RouteArguments, results: dict[str, Any], about: dict[str, Any], told_steps: bool
 ) -> dict[str, Any]:
     """Return the facts for the model card that the trainer lacks: the routes, and the results with intervals."""
     if arguments.train_file is None:
         data = (
             f"{about['sources']['sample']:,} recorded routes of PaRoutes, of one or two reactions in a row "
-            f"(`weftformer.routes.sample_routes`), without those of the test, drawn with seed {seed}."
+            "(`weftformer.routes.sample_routes`), without those of the test."
         )
     else:
         data = f"Routes of {', '.join(f'`{name}`' for name in about['sources'])}."
@@ -160,7 +161,8 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
     name, config = _config(arguments, len(tokenizer), changes)
     if checkpoint:
         check_same_model(config, checkpoint)
-    train_pairs, test_routes = load_pairs(arguments, training.seed)
+    trained = TrainedSources.load(checkpoint or origin)
+    train_pairs, test_routes, trained = load_pairs(arguments, training.seed, trained)
     test_routes = test_routes[: arguments.num_test_routes]
     about = about_routes(arguments, train_pairs)
     test_pairs = pairs_of(test_routes, arguments, training.seed, is_aligned=about["aligned"] > 0)
@@ -201,11 +203,11 @@ def _train(arguments: RouteArguments, training: RouteTrainingArguments) -> dict[
         results.update(accuracy)
         write_json(folder / "results.json", results)
         show(results, plans[0], test_routes[0], folder)
-        return card_details(arguments, training.seed, results, about, told_steps=config.num_condition_features > 0)
+        return card_details(arguments, results, about, told_steps=config.num_condition_features > 0)
 
     folder = Path(str(training.output_dir))
     limits = config.max_source_positions, config.max_target_positions
     collator = PairCollator(tokenizer, limits, training.device)
     with resumable(str(folder)):
-        fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, data_collator=collator)
+        fit(build, tokenizer, data, training, evaluate, checkpoint=checkpoint, trained=trained, data_collator=collator)
     return results

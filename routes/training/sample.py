@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..chemistry.molecules import canonical_smiles
+from ..family import source_key
 from ..files import read_routes
 from ..tree import Route
 
@@ -39,17 +39,18 @@ def sample_routes(count: int | None = None) -> list[Route]:
 
 
 def train_test_split(
-    routes: Sequence[Route], test_size: int | float, seed: int = 0
+    routes: Sequence[Route], test_size: int | float, trained: Collection[int] = ()
 ) -> tuple[list[Route], list[Route]]:
     """Split routes so that no test target is a target or an intermediate of a training route.
 
-    The test routes are drawn from the routes whose target, as canonical SMILES, occurs in no other route. Their own
+    The test routes are of those whose target, as canonical SMILES, occurs in no other route. The hashes of their
+    targets decide which they are, as for pairs of texts, so that they are the same in each training. Their own
     intermediates and building blocks may occur in training, because a planner is expected to know smaller molecules.
 
     Args:
         routes: the routes to split.
         test_size: the number of test routes, or their share of all routes if below 1.
-        seed: the seed of the draw.
+        trained: the numbers of targets that are not tested ([`source_key`]), because a model was trained on them.
 
     Returns:
         The training and the test routes, both in the given order.
@@ -59,10 +60,14 @@ def train_test_split(
     """
     count = round(test_size * len(routes)) if test_size < 1 else int(test_size)
     occurrences = Counter(smiles for route in routes for smiles in set(map(canonical_smiles, route.molecules())))
-    eligible = [i for i, route in enumerate(routes) if occurrences[canonical_smiles(route.smiles)] == 1]
+    keys = [source_key(canonical_smiles(route.smiles)) for route in routes]
+    eligible = [
+        i for i, route in enumerate(routes)
+        if occurrences[canonical_smiles(route.smiles)] == 1 and keys[i] not in trained
+    ]  # fmt: skip
     if not 1 <= count <= min(len(eligible), len(routes) - 1):
-        which = f"{len(eligible)} have a target that occurs in no other route"
+        which = f"{len(eligible)} have a target that occurs in no other route and that no training has seen"
         raise ValueError(f"test_size={test_size} requests {count} of {len(routes)} routes: {which}")
-    places = set(random.Random(seed).sample(eligible, count))
+    places = set(sorted(eligible, key=keys.__getitem__)[:count])
     train = [route for i, route in enumerate(routes) if i not in places]
     return train, [route for i, route in enumerate(routes) if i in places]

@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, DatasetDict, load_from_disk
 
 from ..chemistry.molecules import canonical_smiles
-from ..family import WeftConfig, WeftTrainingArguments, encode_route, encode_source
+from ..family import TrainedSources, WeftConfig, WeftTrainingArguments, encode_route, encode_source, source_key
 from ..files import read_canonical
 from ..tree import Route
 from .arguments import RouteArguments, RouteTrainingOptions
@@ -66,18 +67,39 @@ def _letters(smiles: str) -> str:
     return "".join(sorted(re.sub("[^A-GI-Z]", "", smiles.upper())))
 
 
-def load_pairs(arguments: RouteArguments, seed: int) -> tuple[Dataset, list[Route]]:
-    """Return the training rows, prepared ones or those of the sample, and the test routes. They share no target.
+def load_pairs(
+    arguments: RouteArguments, seed: int, trained: TrainedSources
+) -> tuple[Dataset, list[Route], TrainedSources]:
+    """Return the training rows, prepared ones or those of the sample, the test routes, and the sources that the model
+    will have been trained on. Rows and routes share no target.
+
+    Args:
+        arguments: the source of the rows.
+        seed: the seed of orders, texts and starting materials.
+        trained: the sources that the model was trained on before.
 
     Raises:
         ValueError: as in [`load_prepared`], or a test file is given without rows for training.
     """
     if arguments.train_file is not None:
-        return load_prepared(arguments)
+        rows, test = load_prepared(arguments)
+        return rows, test, _trained_on(rows["source"], test, trained)
     if arguments.test_file is not None:
         raise ValueError("--test-file needs --train-file, a folder of `weftformer routes prepare`.")
-    train, test = train_test_split(sample_routes(arguments.num_routes), arguments.num_test_routes, seed=seed)
-    return pairs_of(train, arguments, seed), test
+    routes = sample_routes(arguments.num_routes)
+    train, test = train_test_split(routes, arguments.num_test_routes, frozenset(trained.keys.tolist()))
+    return pairs_of(train, arguments, seed), test, _trained_on((route.smiles for route in train), test, trained)
+
+
+def _trained_on(targets: Iterable[str], test: Sequence[Route], trained: TrainedSources) -> TrainedSources:
+    """Return the sources after a training on these targets, and print what makes the test uncertain."""
+    keys, tested = (
+        np.array([source_key(canonical_smiles(smiles)) for smiles in dict.fromkeys(molecules)], np.uint32)
+        for molecules in (targets, (route.smiles for route in test))
+    )
+    for note in trained.notes(tested, "test routes"):
+        print(note)
+    return trained.after_training(keys, tested)
 
 
 def pairs_of(routes: Sequence[Route], arguments: RouteArguments, seed: int, is_aligned: bool = False) -> Dataset:
@@ -152,7 +174,7 @@ def encode(pairs: Dataset, tokenizer: Any, config: WeftConfig) -> Dataset:
     settings: Any = {"remove_columns": pairs.column_names, "keep_in_memory": True, "load_from_cache_file": False}
     rows = pairs.map(fitting, batched=True, **settings)
     if reasons:
-        print(f"{len(reasons)} of {len(pairs)} routes do not fit the model and are left out. The first: {reasons[0]}")
+        print(f"Left out because they do not fit the model: {len(reasons)} of {len(pairs)} routes. {reasons[0]}")
     if not len(rows):
         raise ValueError("No route fits the model, so there is nothing to train on.")
     return rows

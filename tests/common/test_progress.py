@@ -27,6 +27,21 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
     ]
 
 
+def test_long_stages_are_named_when_they_begin(capsys, monkeypatch):
+    with Progress("compiling", 2, "parts") as bar:
+        bar.begin("encoder")
+        bar.begin("search")
+    lines = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["compiling encoder: 0 of 2 parts", "compiling search: 1 of 2 parts"]
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "sleep", lambda seconds: time.sleep(0.01))
+    with Progress("compiling", 2, "parts") as bar:
+        bar.begin("encoder")
+        time.sleep(0.1)
+        assert capsys.readouterr().err.count("compiling encoder:") > 2  # its time goes on
+
+
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_the_rate_has_one_unit(capsys, monkeypatch, is_terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)

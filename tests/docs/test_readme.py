@@ -59,6 +59,13 @@ def test_it_is_short():
     assert "`make demo`" in README and "`make test`" in README
 
 
+def test_every_door_opens_with_the_same_sentence():
+    sentence = re.search(r"# Weft\n+(.+?\.)\s`", README, flags=re.DOTALL)[1]
+    pages = [(ROOT / "docs" / "index.md").read_text(), cli.build_parser(())[0].format_help()]
+    pages += [(ROOT / name).read_text() for name in ("pyproject.toml", "mkdocs.yml")]
+    assert all(" ".join(sentence.split()) in " ".join(page.split()) for page in pages)
+
+
 def test_the_picture_is_what_the_command_draws():
     pytest.importorskip("rdkit")
     (words,) = [words for words in commands(README) if "draw" in words]

@@ -74,3 +74,4 @@ def test_what_it_has_no_words_for_is_refused(fields, field, allowed):
     with pytest.raises(ValueError) as error:
         check_expressible(WeftConfig.from_preset("modern-tiny", **fields))
     assert f"CTranslate2 does not support {field}" in str(error.value) and allowed in str(error.value)
+    assert "train --preset modern-tiny" in str(error.value)

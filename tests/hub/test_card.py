@@ -6,7 +6,7 @@ from huggingface_hub import ModelCard
 
 from weftformer import WeftDecoder, WeftEncoder, WeftForConditionalGeneration
 from weftformer.conversion import SOURCES
-from weftformer.hub import build_card, converted_card, evaluation_results, metric_result
+from weftformer.hub import build_card, converted_card, evaluation_results, loadable_name, metric_result
 from weftformer.hub.card import count_parameters
 from weftformer.tokenization import train_tokenizer
 
@@ -38,6 +38,12 @@ def test_what_is_not_known_is_not_said():
     assert "is not recorded here" in card.text and "no licence is stated" in card.text
     assert not any(heading in card.text for heading in ("## Equality", "## Citation"))
     assert "None " not in card.text.replace("None were measured", "") and "{{" not in card.text
+
+
+def test_a_folder_has_the_name_by_which_it_loads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert loadable_name("runs/mine") == loadable_name(tmp_path / "runs" / "mine") == "runs/mine"
+    assert [loadable_name(folder) for folder in (".", "..")] == [tmp_path.as_posix(), tmp_path.parent.as_posix()]
 
 
 def printed(card, folder, monkeypatch, capsys) -> str:

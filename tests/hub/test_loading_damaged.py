@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from weftformer.hub.loading import check_generates, load, load_generator
+from weftformer.hub.loading import check_family, check_generates, load, load_generator
 
 from ..models import tiny_text_model
 from .test_export import ROOT
@@ -114,3 +114,12 @@ def test_commands_load_by_this_function_alone():
     files = [file for package in packages for file in package.rglob("*.py") if file.parent.name != "recipes"]
     loading = [file.name for file in files if re.search(r"\b(Auto\w+|kind)\.from_pretrained\(", file.read_text())]
     assert len(packages) > 10 and loading == ["loading.py"]
+
+
+@pytest.mark.parametrize("field", ["d_model", "encoder_ffn_dim", "decoder_ffn_dim"])
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_made(field, parts, tmp_path):
+    parts[0].save_pretrained(tmp_path)
+    check_family(tmp_path)
+    fields(tmp_path / "config.json", **{field: 10**12})
+    with pytest.raises(ValueError, match=rf"{field}=1,000,000,000,000 right"):
+        check_family(tmp_path)

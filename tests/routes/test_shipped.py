@@ -68,7 +68,7 @@ def test_what_comes_with_the_package():
     assert phosgene.reactions > 100 and (sold.kind, sold.vendor) == ("sold", "ZINC20 in stock")
     common = stock.offer("CNC(=O)CCl")
     assert common == Offer("CNC(=O)CCl", kind="common", reactions=common.reactions) and common.reactions > 5
-    assert common.description == f"common, used by {common.reactions} recorded reactions"
+    assert common.description == f"used by {common.reactions} recorded reactions, no seller listed"
     about, planner = about_model(), RoutePlanner.from_pretrained()
     assert planner.model.num_parameters() == about["parameters"]
     assert planner.model.generation_config.routes["starting_material"] is False

@@ -14,6 +14,7 @@ import weftformer
 import weftformer_command
 from weftformer.scripts import cli
 from weftformer.scripts.arguments import check_model
+from weftformer.scripts.parsing import parse_arguments
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "rdkit", "accelerate", "tokenizers")
 LINES, COLUMNS = 70, 120
@@ -189,3 +190,13 @@ def test_a_log_has_no_bars_of_other_packages(monkeypatch, is_terminal, expected)
     with pytest.raises(SystemExit):
         weftformer_command.main()
     assert [os.environ.get(name) for name in names] == [expected] * 2
+
+
+def test_help_of_all_options_is_short_and_names_both_spellings(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    assert "--epochs N, --num-train-epochs N" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        parse_arguments(["--help-all"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) < 450 and "--epochs" in text and "--lr-scheduler-type VALUE" in text

@@ -80,7 +80,7 @@ def test_a_csv_has_probabilities_and_doubtful_rows_are_named(folder, alone, tmp_
     assert [row["probability"] for row in rows] == expected and expected.count("") == 2
     numbers = sorted((score, row) for row, score in enumerate(scores, 2) if score is not None)
     names = ", ".join(str(row) for _, row in numbers)
-    message = f"{len(numbers)} of {len(LINES)} texts with a probability below 50%, the lowest first: row {names}."
+    message = f"probability below 50%: {len(numbers)} of {len(LINES)} texts, the lowest first: row {names}."
     assert capsys.readouterr().err.count(message) == 1  # the JSON lines have all scores
 
 
@@ -188,7 +188,7 @@ def test_a_too_long_line_is_reported_and_empty(folder, alone, capsys):
     assert run(folder, "one " * 60, LINES[0], "--max-new-tokens", 2, "--json-lines") == 1
     out, err = capsys.readouterr()
     row, cut = map(json.loads, out.splitlines())  # an untrained model seldom ends by itself
-    assert cut["is_cut"] and not row.get("is_cut") and "1 of 2 texts were cut" in err
+    assert cut["is_cut"] and not row.get("is_cut") and "largest number of tokens: 1 of 2 texts" in err
     assert row["text"] == "" and row["score"] is None and "at most 40" in row["problem"]
 
 

@@ -11,11 +11,15 @@ from functools import partial
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
-from weftformer.serving import Limits, build_app
+from weftformer.serving import Limits, app, build_app
+from weftformer.serving.batching import Threads
 from weftformer.serving.connections import JsonFormatter
+from weftformer.serving.endpoint import Endpoint, StreamEndpoint
+from weftformer.serving.translate import translate_endpoint
 
-from .conftest import PLAIN, running, soon
+from .conftest import PLAIN, StubTask, running, soon
 
 JSON = {"content-type": "application/json"}
 
@@ -278,3 +282,58 @@ def test_stopping_answers_what_is_computed_and_refuses_the_rest(server, stub):
     stub.go.set()
     soon(lambda: first)
     assert first[0].json() == {"translations": ["WAIT"]}
+
+
+class Body(BaseModel):
+    number: int = 1
+
+
+class SlowTask(StubTask):
+    """Has two paths whose answers are made in threads, until `go` is set."""
+
+    def slow(self, *_):
+        self.started.set()
+        self.go.wait(30)
+        return {"answer": "b"}
+
+    def endpoints(self, limits):
+        def check(fields, report):
+            report("a part")
+            return [("a", None)]
+
+        rows = StreamEndpoint(
+            path="/rows", summary="", request=Body, check=check, row=self.slow, last_rows=lambda answer: [{"last": answer}]
+        )  # fmt: skip
+        threads = Threads(self.slow, 1, 1, limits.timeout_s)
+        alone = Endpoint(path="/alone", summary="", request=Body, check=lambda *_: [("a", None)], queue=threads)
+        return [translate_endpoint(self, limits), rows, alone]
+
+
+@pytest.mark.parametrize("path", ["/rows", "/alone"])
+def test_what_threads_compute_has_a_time_too_and_is_not_ready_while_they_are_held(path, monkeypatch):
+    monkeypatch.setattr(app, "_THREADS", 1)
+    task = SlowTask()
+    with running(task, timeout_s=0.5) as server:
+        assert "No answer within 0.5 s." in server.client.post(path, json={}).text
+        soon(lambda: server.client.get("/ready").json()["status"] == "stuck")
+        assert server.client.get("/ready").status_code == 503
+        task.go.set()
+        soon(lambda: server.client.get("/ready").status_code == 200)
+        assert '"b"' in server.client.post(path, json={}).text
+
+
+@pytest.mark.parametrize("path", ["/rows", "/alone"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_server_that_stops_waits_for_what_threads_compute(path, ends):
+    task = SlowTask()
+    with running(task, stop_timeout_s=60 if ends else 0.3) as server:
+        answer = server.later({}, path)
+        assert task.started.wait(20)
+        server.stop()
+        if ends:
+            soon(lambda: server.batcher.status == "stopping")
+            task.go.set()
+        soon(lambda: answer, 10)
+        assert ('"b"' if ends else "stopping") in answer[0].text
+        assert answer[0].status_code == (200 if ends or path == "/rows" else 503)
+    task.go.set()

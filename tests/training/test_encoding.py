@@ -72,7 +72,7 @@ def test_too_long_and_empty_pairs_are_left_out_and_counted(bpe, caplog):
     assert _truncate([5, 6, 2], 3, {2}) == [5, 6, 2] and _truncate([2, 2, 2, 2], 3, {2}) == [2, 2, 2]
     _encode(_rows(("a", "b"), ("b", "b"), *[("a", "b")] * 6, ("a", "a")), bpe)
     assert "Repeated: 6 of 9 pairs of train (rows 3, 4, 5, 6, 7, ...)." in caplog.text
-    with pytest.raises(ValueError, match="All 1 pairs of train are empty or too long"):
+    with pytest.raises(ValueError, match="No pair of train can be used: 1 pair, each empty or too long"):
         _encode(_rows(("abcdefgh", "a")), bpe, source=4)
 
 

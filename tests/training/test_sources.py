@@ -74,10 +74,10 @@ def test_nothing_validates_if_all_was_trained_on(run, caplog):
     assert "validation" not in run(parent, "b", TEXTS[:50])[1] and "Nothing is evaluated" in caplog.text
     caplog.clear()
     assert "validation" not in run(parent, "c", TEXTS[50:99], TEXTS[:50])[1]
-    assert "50 of 50 validation pairs are left out" in caplog.text and "Nothing is evaluated" in caplog.text
+    assert "Left out: 50 of 50 validation pairs" in caplog.text and "Nothing is evaluated" in caplog.text
     _, data, notes = run(parent, "d", TEXTS[50:99], TEXTS[40:60] + TEXTS[200:210], [*TEXTS[45:55], "x"])
     assert data["validation"] == TEXTS[200:210] and notes == [
-        "10 of 11 test pairs have a source that the model was trained on: their scores do not show how well it does "
+        "The model was trained on the sources of 10 of 11 test pairs: their scores do not show how well it does "
         "on new texts."
     ]
 
@@ -147,9 +147,7 @@ def test_trainings_keep_the_sources_in_model_and_checkpoints(tmp_path, capsys):
     )
     capsys.readouterr()
     assert cli.main(["evaluate", str(tmp_path / "pairs.csv"), "--model", str(tmp_path / "sparse")]) == 0
-    assert (
-        f"\n{90 - len(validation)} of 90 pairs have a source that the model was trained on" in capsys.readouterr().out
-    )
+    assert f"\nThe model was trained on the sources of {90 - len(validation)} of 90 pairs:" in capsys.readouterr().out
     (tmp_path / "a" / "tokenizer_config.json").write_text(
         json.dumps(json.loads((tmp_path / "a" / "tokenizer_config.json").read_text()) | {"trained_sources": None})
     )

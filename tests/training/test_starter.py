@@ -5,7 +5,14 @@ import random
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback, TrainerControl, TrainerState
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+)
 
 from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, WeftTrainingArguments, fit_pairs, planning
@@ -60,7 +67,7 @@ def test_the_included_weights_are_stored_once_and_in_half_precision():
     assert sum(path.stat().st_size for path in STARTER.iterdir()) < 6.5e6
 
 
-def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, caplog):
+def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_path, monkeypatch, capsys, caplog):
     folder = tmp_path / "model"
     words = {"train-file": file, "output-dir": folder, "max-steps": 2, "validation-split": 4, "max-eval-samples": 2}
     argv = [word for name, value in words.items() for word in (f"--{name}", str(value))]
@@ -73,6 +80,15 @@ def test_the_saved_model_has_no_trace_of_the_folder_of_the_starter(file, tmp_pat
     texts = {path.name: path.read_text() for path in folder.iterdir() if path.suffix in (".json", ".md", ".py")}
     assert not [name for name, text in texts.items() if str(STARTER.parent) in text]
     assert "fine-tuned from the starter" in texts["README.md"]
+    assert not [*folder.glob("checkpoint-*")]
+    example, (source, target) = (
+        texts["README.md"].split("```python\n")[1].split("```")[0],
+        Pairs(DataArguments(str(file))).first(),
+    )
+    assert f"tokenizer([{source!r}]" in example and example.rstrip().endswith(f"# in the data: {target!r}")
+    monkeypatch.chdir(tmp_path.parent)
+    exec(example, {})
+    assert capsys.readouterr().out.splitlines()[-1].startswith("['")
     assert (folder / "report.html").read_text("utf8").endswith(fitted._repr_html_())
     assert "<td>the included starter</td>" in fitted._repr_html_()
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -192,14 +208,18 @@ def test_progress_in_a_file_is_lines(tmp_path, capsys, caplog):
     """Until the first cycle is over, only its steps are counted: training may end there."""
     caplog.set_level("INFO", "weftformer")
     args = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0)
-    lines, state = (
-        ProgressLinesCallback(TwoCyclesCallback(args, 0.5)),
-        TrainerState(max_steps=4, is_world_process_zero=True),
-    )
+    bar, state = ProgressCallback(), TrainerState(max_steps=4, is_world_process_zero=True)
+    lines = ProgressLinesCallback(TwoCyclesCallback(args, 0.5), [bar])
+    bar.on_train_begin(None, state, None)
     lines.on_train_begin(None, state, None)
     lines._progress.delay = lines._progress.mininterval = 0
+    totals = [bar.training_bar.total]
     for state.global_step in range(1, 5):
+        bar.on_step_end(None, state, None)
         lines.on_step_end(None, state, None)
+        totals.append(bar.training_bar.total)
+    assert totals == [2, 2, 2, 4, 4]
+    bar.training_bar.disable = True
     lines.on_train_end(None, state, None)
     counts = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
     assert "Training: 2 of 2 steps" in counts and counts[-1] == "Training: 4 of 4 steps"

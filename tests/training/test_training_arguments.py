@@ -164,3 +164,19 @@ def test_other_engines_are_refused(monkeypatch, name, by_word):
     monkeypatch.setenv(f"ACCELERATE_USE_{name}", str(not by_word))
     with pytest.raises(ValueError, match="--distributed-config fsdp_size="):
         parse_arguments(NEEDED + words)
+
+
+@pytest.mark.parametrize(
+    ("given", "keeps"),
+    [
+        ({}, False),
+        ({"save_steps": 5}, True),
+        ({"save_strategy": "best", "eval_strategy": "epoch", "metric_for_best_model": "loss"}, True),
+        ({"save_total_limit": 10}, True),
+        ({"save_steps": 5, "keep_checkpoints": False}, False),
+        ({"keep_checkpoints": True}, True),
+    ],
+    ids=str,
+)
+def test_checkpoints_stay_if_they_are_asked_for(tmp_path, given, keeps):
+    assert WeftTrainingArguments(str(tmp_path), use_cpu=True, **given).keeps_checkpoints is keeps

@@ -15,7 +15,7 @@ from weftformer.training.checkpoints import (
     checkpoints,
     find_checkpoint,
     output_lock,
-    remove_checkpoints,
+    remove_earlier_run,
     save_model_folder,
 )
 
@@ -97,7 +97,7 @@ def test_overwriting_removes_checkpoints_and_scores_and_nothing_else(tmp_path):
     with pytest.raises(ValueError, match=r"would remove .*checkpoint-5"):
         check_output_dir(arguments, inputs=(str(path), None))
     check_output_dir(arguments, inputs=(str(tmp_path),))
-    remove_checkpoints(tmp_path)
+    remove_earlier_run(tmp_path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint-best", "my_results.json", "notes.txt"]
 
 

@@ -16,8 +16,9 @@ def test_exact_match():
 def test_the_verdict_shows_wrong_pairs_alone_the_most_different_first():
     right, near, far = Row("a", "b ", " b"), Row("c", "west", "wes\nt"), Row("d", "east", "up")
     assert verdict([], 25) == "Exact match 100% [86.7, 100] on 25 pairs: all 25 are right."
+    assert verdict([], 1).endswith("on 1 pair: it is right.")
     wrong = wrong_rows([right] * 298 + [near, far])
-    lines = verdict(wrong, 300, "new pairs").splitlines()
+    lines = verdict(wrong, 300, "new pair").splitlines()
     assert lines[0] == "Exact match 99.3% [97.6, 99.8] on 300 new pairs: 2 are wrong:"
     shown = ["source    d", "expected  east", "written   up", "source    c", "expected  west", "written   wes t"]
     assert lines[1:] == shown
@@ -44,6 +45,9 @@ def test_intervals_hold_the_scores_they_are_of():
     ids = tokenizer(rows, padding=True, return_tensors="np").input_ids
     compute = TextMetrics(tokenizer)
     assert compute.intervals() == {}
+    dates = tokenizer(["one", "two"], padding=True, return_tensors="np").input_ids
+    for needed, names in ((None, {"chrf"}), ("eval_bleu", {"chrf", "bleu"})):  # BLEU is about sequences of words
+        assert {*TextMetrics(tokenizer, needed)(EvalPrediction(dates, dates))} == {"exact_match", "gen_len"} | names
     scores = compute(EvalPrediction(predictions=numpy.roll(ids, 1, axis=0), label_ids=ids))
     intervals = compute.intervals()
     assert intervals.pop("exact_match")[2] == "Wilson" and set(intervals) == {"bleu", "chrf"}

@@ -62,8 +62,10 @@ def test_stock_and_names_of_a_file_are_kept(files):
 
 
 def test_pictures(files):
-    assert draw("routes.jsonl", "--picture", "route.svg") == 0
-    assert sorted(path.name for path in files.glob("*.svg")) == ["route-1.svg", "route-2.svg", "route-3.svg"]
+    for more, number in ((), 2), (("--show", "2"), 3):
+        assert draw("routes.jsonl", "--picture", "route.svg", *more) == 0
+        pictures = sorted(path.name for path in files.glob("*.svg"))
+        assert pictures == ["route-1.svg", "route-2.svg", "route-3.svg"][:number]
     assert "CNC(C)=O" in (files / "route-3.svg").read_text()  # target by target
     (files / "one.jsonl").write_text(ROUTES[1].to_string())
     assert draw("one.jsonl", "--picture", "one.png") == 0
@@ -80,11 +82,13 @@ def test_the_page_of_a_plan_is_its_own(plans, files):
 
 def test_a_plan_is_held_against_another_stock_and_cut(files, capsys):
     (files / "stock.smi").write_text("CC(=O)Cl\n")
-    words = ["plans.json", "--html", "a.html", "--picture", "a.svg"]
+    words = ["plans.json", "--html", "a.html", "--picture", "a.svg", "--show", "2"]
     assert draw(*words, "--stock", "stock.smi", "--limit", "1") == 0
-    assert "Only the routes of the first 1 targets are drawn" in capsys.readouterr().out
+    assert "Only 1 target of the file is drawn" in capsys.readouterr().out
     text = (files / "a.html").read_text()
     assert "✕ 2 not in stock" in text and "✕ 1 not in stock" in text and "no route" in text and "C1CC" not in text
     assert (files / "a-1.svg").read_text().count("not in stock") >= 2
+    assert draw(*words, "--export", "a.aizynthfinder.json") == 0
+    assert '"pandas_version"' in (files / "a.aizynthfinder.json").read_text()
     assert draw(*words, "--export", "a.sdf") == 0 and (files / "a.sdf").read_text().count("$$$$") == 4
     assert "C1CC" in (files / "a.html").read_text() and "not in stock" not in (files / "a-2.svg").read_text()

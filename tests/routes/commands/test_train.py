@@ -53,7 +53,7 @@ def test_a_trained_model_is_trained_on_and_learns_more_tokens(tmp_path, capsys):
     assert len(AutoTokenizer.from_pretrained(first)) == 53
     shown = capsys.readouterr().out
     assert "8 training rows, 2 left out because their target is in the test set" in shown
-    assert "2 of 6 routes do not fit the model" in shown and "4 training routes" in shown
+    assert "do not fit the model: 2 of 6 routes" in shown and "4 training routes" in shown
     assert sorted((tmp_path / "data").iterdir()) == before
     on = ["--model-name-or-path", first, "--config-overrides", "max_target_positions=100", *QUICK[2:]]
     on += ["--learning-rate", "0", "--with-starting-material"]  # the weights stay
@@ -99,5 +99,5 @@ def test_a_target_that_cannot_be_planned_is_not_found_and_loses_no_results(tmp_p
     assert train(*words) == 0
     said = capsys.readouterr()
     assert "1 of 2 targets cannot be planned, the first: 'CC[NH3+].[Cl-]' is 2 molecules" in said.out
-    assert "1 routes of" in said.err and "CCO is a single molecule" in said.err
+    assert "Left out: 1 route of" in said.err and "CCO is a single molecule" in said.err
     assert json.loads((tmp_path / "model" / "results.json").read_text())["exact_route"]["top-1"]["n"] == 2

@@ -274,7 +274,7 @@ def test_common_molecules_rank_behind_sold_ones(tmp_path):
     assert [one.route for one in rank("CC(=O)NCc1ccccc1", improbable, stock).candidates] == routes
     assert rank("CC(=O)NCc1ccccc1", candidates, with_own(stock, ["CC(=O)Cl"])).candidates[0].route == routes[0]
     assert Candidate.from_dict(second.to_dict()) == second and not second.to_dict()["sold"]
-    assert second.offers[0].description == "common, used by 392 recorded reactions"
+    assert second.offers[0].description == "used by 392 recorded reactions, no seller listed"
     assert [candidate.sold for candidate in candidates] == [None, None]
     text = described(Plan("CC(=O)NCc1ccccc1", best), 2)
     assert "purchasable, 1 common" in text and "◦ CC(=O)Cl\n" in text and "1 sold, ◦ 1 common" in text

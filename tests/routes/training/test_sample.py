@@ -3,6 +3,7 @@
 import pytest
 
 from weftformer.routes.chemistry.molecules import canonical_route
+from weftformer.routes.family import source_key
 from weftformer.routes.training.sample import SAMPLE, sample_routes, train_test_split
 
 
@@ -19,8 +20,14 @@ def test_the_sample_is_what_its_readme_says():
 
 def test_no_test_target_is_in_a_training_route():
     routes = sample_routes(400)
-    train, test = train_test_split(routes, 50, seed=1)
+    train, test = train_test_split(routes, 50)
     assert len(test) == 50 and sorted(map(routes.index, train + test)) == list(range(400))
     assert not {route.smiles for route in test} & {smiles for route in train for smiles in route.molecules()}
     assert [routes.index(route) for route in test] == sorted(map(routes.index, test))
-    assert train_test_split(routes, 0.125, seed=1) == (train, test) != train_test_split(routes, 50, seed=2)
+    assert train_test_split(routes, 0.125) == (train, test)
+    # the same in another order, and among more routes no route is tested that a model was trained on
+    assert {route.smiles for route in train_test_split(routes[::-1], 50)[1]} == {route.smiles for route in test}
+    trained = frozenset(source_key(route.smiles) for route in train)
+    assert set(train_test_split(routes, 50, trained)[1]) == set(test)
+    later = train_test_split(sample_routes(600), 90, trained)[1]
+    assert not set(later) & set(train) and set(later) & set(test)
