@@ -260,7 +260,7 @@ class Route:
         last = f"{counted(self.num_reactions, 'reaction')}, longest path {self.depth}; "
         last += counted(len(leaves), "starting material")
         last += "" if missing is None else f", • {counts['• ']} sold"
-        last += f", ◦ {counts['◦ ']} common" if counts["◦ "] else ""
+        last += f", ◦ {counts['◦ ']} widely used" if counts["◦ "] else ""
         return "\n".join([*self._tree_lines("", "", marks), last])
 
     def _tree_lines(self, first: str, rest: str, marks: Mapping[str, str]) -> Iterator[str]:

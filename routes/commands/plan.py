@@ -275,7 +275,7 @@ def described(plan: Plan, count: int) -> str:
         facts = [f"rank {candidate.rank}", f"group {candidate.group}"]
         if candidate.missing is not None:
             facts.append(f"not in stock: {', '.join(candidate.missing)}" if candidate.missing else "purchasable")
-            facts += [f"{len(candidate.common)} common"] if candidate.common and candidate.purchasable else []
+            facts += [f"{len(candidate.common)} widely used"] if candidate.common and candidate.purchasable else []
         if candidate.steps:
             facts.append(candidate.recorded_in_words)
         if candidate.fails_because:

@@ -47,7 +47,7 @@ LOOKS = {
     "target": Look("#ffffff", "#334155", 1.8, "#334155", "target"),
     "intermediate": Look("#ffffff", "#dbe1e9", 1.2, "#475569", ""),
     "in-stock": Look("#e8f6ed", "#2f9e5b", 1.5, "#17693a", "sold", (((0.5, 5.0), (3.3, 8.0), (8.5, 1.5)),)),
-    "common": Look("#e9f1fd", "#4a7fc9", 1.5, "#1f4f94", "common", (((1.0, 4.5), (8.0, 4.5)),)),
+    "common": Look("#e9f1fd", "#4a7fc9", 1.5, "#1f4f94", "widely used", (((1.0, 4.5), (8.0, 4.5)),)),
     "missing": Look(
         "#fdecec", "#d64545", 1.5, "#a11f1f", "not in stock", (((1, 1), (8, 8)), ((1, 8), (8, 1))), (6.0, 4.0)
     ),

@@ -132,4 +132,4 @@ def test_a_tree_marks_what_is_common():
     missing, common, sold = AMIDE.leaves()
     text = AMIDE.format_tree([missing], [common])
     assert f" {missing}" in text and f"◦ {common}\n" in text and f"• {sold}\n" in text
-    assert text.endswith("3 starting materials, • 1 sold, ◦ 1 common")
+    assert text.endswith("3 starting materials, • 1 sold, ◦ 1 widely used")

@@ -277,11 +277,11 @@ def test_common_molecules_rank_behind_sold_ones(tmp_path):
     assert second.offers[0].description == "used by 392 recorded reactions, no seller listed"
     assert [candidate.sold for candidate in candidates] == [None, None]
     text = described(Plan("CC(=O)NCc1ccccc1", best), 2)
-    assert "purchasable, 1 common" in text and "◦ CC(=O)Cl\n" in text and "1 sold, ◦ 1 common" in text
+    assert "purchasable, 1 widely used" in text and "◦ CC(=O)Cl\n" in text and "1 sold, ◦ 1 widely used" in text
     kinds = [card.kind for card in route_picture(second.route, second.missing, second.steps, second.common).cards]
     assert kinds == ["target", "common", "in-stock"]
     page = routes_page([Plan("CC(=O)NCc1ccccc1", best)])
-    assert "✓ purchasable, 1 common" in page and '<li class="common">' in page and "392 recorded" in page
+    assert "✓ purchasable, 1 widely used" in page and '<li class="common">' in page and "392 recorded" in page
 
 
 def test_an_sd_file_is_a_stock(tmp_path):
