@@ -18,9 +18,11 @@ _HALOGENS, _HETERO = frozenset({9, 17, 35, 53}), frozenset({7, 8, 15, 16, 34})
 # Lithium, boron, magnesium, aluminium, silicon, manganese, copper, zinc, germanium, tin.
 _METALS = frozenset({3, 5, 12, 13, 14, 25, 29, 30, 32, 50})
 # The number of atoms from which what leaves is known by its size alone, and the largest ring that is told apart.
-_LARGE, _LARGEST_RING = 12, 15
+_LARGE, _LARGEST_RING = 12, 14
 # The bits of an atom's number that are its element and whether it is aromatic, and those of a bond.
-_ELEMENT = 0x7F | 1 << 18 | 0xF << 23
+_ELEMENT = 0x7F | 1 << 18 | 0x1F << 23
+# The bits of the size of its ring, all set where that is left out, and the bit of such a bond.
+_ANY_RING, _WITHOUT_RINGS = 0xF << 19, 1 << 27
 
 
 class Change(NamedTuple):
@@ -159,16 +161,21 @@ def element_of(number: int) -> int:
 
 
 def half_bonds(molecule: Any) -> Iterator[HalfBond]:
-    """Yield the bonds of a molecule (`Chem.Mol`) as each of their atoms sees them. Numbers are below 2**32."""
+    """Yield the bonds of a molecule (`Chem.Mol`) as each of their atoms sees them, with the rings of its neighbours
+    and without. Numbers are below 2**32.
+    """
     numbers = invariants(molecule)
+    without_rings = [number | _ANY_RING for number in numbers]
     for atom in atoms_of(molecule):
         place, bonds = atom.GetIdx(), list(atom.GetBonds())
         others = [bond.GetOtherAtomIdx(place) for bond in bonds]
         orders = [int(2 * bond.GetBondTypeAsDouble()) for bond in bonds]
-        ends = [order << 23 | numbers[other] for order, other in zip(orders, others, strict=True)]
-        for index, other in enumerate(others):
-            rest = repr((numbers[place], sorted(ends[:index] + ends[index + 1 :])))
-            yield HalfBond(place, other, zlib.crc32(rest.encode()), numbers[place], ends[index])
+        for level, around in enumerate((without_rings, numbers)):
+            ends = [(order, around[other]) for order, other in zip(orders, others, strict=True)]
+            for index, (order, number) in enumerate(ends):
+                rest = repr((level, around[place], sorted(ends[:index] + ends[index + 1 :])))
+                end = order << 23 | number | (0 if level else _WITHOUT_RINGS)
+                yield HalfBond(place, others[index], zlib.crc32(rest.encode()), numbers[place], end)
 
 
 def changes(reactants: Any, product: Any) -> list[Change]:

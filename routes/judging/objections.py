@@ -24,13 +24,15 @@ from .unseen import Unseen, ratio
 
 LEARNED = "learned.safetensors"
 # The probabilities of a site below which a step is refused, its route ranks lower, and the step has a note.
-REFUSED, DOUBTFUL, NOTED = 0.03, 0.25, 0.6
+REFUSED, DOUBTFUL, NOTED = 0.03, 0.3, 0.75
+# Kinds of sites that are refused earlier: chemists know most about heteroatoms and arenes.
+REFUSED_OF = {"binds": 0.1, "aromatic CH": 0.1}
 # The same for the ratio of a recorded number to the expected one.
 REFUSED_RATIO, DOUBTFUL_RATIO, NOTED_RATIO = 0.05, 0.07, 0.17
 # The kind of site that reagents choose: which of two protecting groups is removed. A step may not list its reagents.
 BY_REAGENTS = "released"
 # The numbers of recorded molecules up to which an atom with its neighbours is unknown, and from which it is common.
-FEW, MANY = 1, 20
+FEW, MANY = 1, 50
 # The number of steps whose sites are cached: they are looked at twice in a row.
 _STEPS = 16
 
@@ -92,19 +94,21 @@ def _of_sites(step: MappedStep) -> Iterator[Finding]:
             other = max(range(1, len(shares)), key=shares.__getitem__)
             here, there = (_drawn(step.reactants, [choice.candidates[place]], 2) for place in (0, other))
             text = f"{shares[0]:.0%} of such recorded reactions take place at {here}, {shares[other]:.0%} at {there}"
+            is_refused = shares[0] < REFUSED_OF.get(choice.kind, REFUSED)
             is_lower = shares[0] < DOUBTFUL
-            yield Finding(text, "refuses" if shares[0] < REFUSED else "ranks lower" if is_lower else "note")
+            yield Finding(text, "refuses" if is_refused else "ranks lower" if is_lower else "note")
 
 
 def _of_absences(step: MappedStep) -> Iterator[Finding]:
     absences = [(ratio(absence.num_recorded, absence.expected), absence) for absence in learned()[1].absences(step)]
     for share, absence in sorted(absences)[:1]:
-        if share < DOUBTFUL_RATIO:
+        if share < NOTED_RATIO:
             group = _drawn(step.reactants, [absence.place], max(1, absence.radius))
             has = "has" if absence.num_recorded == 1 else "have"
             text = f"{absence.num_recorded or 'none'} of {absence.total:,} recorded reactions of this kind {has} "
             text += f"{group} elsewhere, {absence.expected:.0f} would be expected"
-            yield Finding(text, "refuses" if share < REFUSED_RATIO else "ranks lower")
+            is_lower = share < DOUBTFUL_RATIO
+            yield Finding(text, "refuses" if share < REFUSED_RATIO else "ranks lower" if is_lower else "note")
 
 
 def _of_bonds(step: MappedStep) -> Iterator[Finding]:

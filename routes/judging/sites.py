@@ -37,7 +37,7 @@ class Choice(NamedTuple):
             the site binds, and that atom with its neighbours and what it loses.
         candidates: indices of atoms of the reactants, the site that reacts first. Symmetric ones are one.
         with_partner: for each, whether it is in the molecule of the atom to which the site binds, and not in that of
-            the site: only leaving groups are. Weights are learned without them, because chemists avoid such reagents.
+            the site. Weights are learned without such leaving groups, because chemists avoid these reagents.
         rings: for each, the size of the ring that would close, or 0.
     """
 
@@ -117,8 +117,6 @@ def choices(reactants: Any, product: Any, changed: list[Change]) -> Iterator[Cho
             is_free = (kind, ranks[place]) not in distinct and place != origin and could_be(atoms[place], kind)
             if is_closing:
                 is_free &= fragment_of[place] == fragment and distances[place, origin] + 1 in _RINGS
-            elif kind != "leaving group":  # the weights know nothing of other sites of a partner
-                is_free &= fragment_of[place] != fragment
             if is_free:
                 others.setdefault(ranks[place], place)
         if others:

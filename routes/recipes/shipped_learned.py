@@ -99,8 +99,9 @@ class Rows:
         self.num_candidates, self.kinds = list[int](), list[str]()
 
     def add(self, choice: Choice, near: Environments) -> None:
-        """Add a choice, without the candidates in the molecule of the partner."""
-        places = [place for place, is_partner in enumerate(choice.with_partner) if not is_partner]
+        """Add a choice, without leaving groups in the molecule of the partner."""
+        is_left_out = [is_partner and choice.kind == "leaving group" for is_partner in choice.with_partner]
+        places = [place for place, is_out in enumerate(is_left_out) if not is_out]
         if len(places) > 1:
             candidates, rings = ([values[place] for place in places] for values in (choice.candidates, choice.rings))
             features, rows = near.features(choice._replace(candidates=candidates, rings=rings))
