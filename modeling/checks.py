@@ -253,6 +253,12 @@ def check_side(labels: torch.Tensor) -> None:
         )
 
 
+def check_merged(model: Any) -> None:
+    """Raise a ValueError if a model has an adapter (PEFT), which code that copies weights would leave out."""
+    if getattr(model, "peft_config", None):
+        raise ValueError("The model has an adapter (PEFT): merge it first (`model = model.merge_and_unload()`).")
+
+
 def trains_tokens(module: Any) -> bool:
     """Return whether a module is that of PEFT around a table or a head of which it trains single rows."""
     return hasattr(module, "token_adapter") or hasattr(module, "trainable_tokens_delta")
