@@ -464,7 +464,10 @@ class WeftConfig(PreTrainedConfig):
         for name in unknown:
             if name in _GENERATION_SETTINGS:
                 raise ValueError(f"`{name}` is a generation setting: set it in the model's `generation_config`.")
-            problem = f"WeftConfig has no field `{name}`.{closest(name, self.field_names())}"
+            hint = closest(name, self.field_names())
+            if hasattr(type(self), name):  # a dataclass has fields with a type only
+                hint = f" Give it a type: `{name}: {type(getattr(self, name)).__name__} = ...`."
+            problem = f"{type(self).__name__} has no field `{name}`.{hint}"
             if not (IS_EXPORTED or _reads_file.get()):
                 raise ValueError(problem)
             logger.warning(problem)

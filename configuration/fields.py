@@ -1,11 +1,12 @@
 """The rules of the fields of a Weft configuration, and which fields may be edited.
 
 A rule stands on its field in `configuration_weft.py`. The type hint is the rule of a field that is a `bool` or a
-`Literal`.
+`Literal`, and of a number or a text that a subclass adds.
 """
 
 import dataclasses
 from functools import cache
+from types import NoneType
 from typing import Literal, get_args, get_origin
 
 from ..common.rules import Rule, choice, integer
@@ -31,6 +32,14 @@ LAYER_TYPES = Rule(
 )
 
 
+# For each type that a subclass may give a new field.
+_TYPES = {
+    int: Rule(lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
+    float: Rule(lambda value: isinstance(value, int | float) and not isinstance(value, bool), "a number"),
+    str: Rule(lambda value: isinstance(value, str), "a text"),
+}
+
+
 @cache
 def rules(config_class: type) -> dict[str, Rule]:
     """Return the rules of the fields that a class defines, by the names of the fields."""
@@ -45,6 +54,10 @@ def rules(config_class: type) -> dict[str, Rule]:
             rules_by_name[field.name] = Rule(lambda value: isinstance(value, bool), "True or False", bool(options))
         elif get_origin(field.type) is Literal:
             rules_by_name[field.name] = choice(options)
+        elif not any(field.name in vars(base).get("__annotations__", {}) for base in config_class.__mro__[1:]):
+            kinds = [kind for kind in options or [field.type] if kind is not NoneType]
+            if len(kinds) == 1 and kinds[0] in _TYPES:
+                rules_by_name[field.name] = dataclasses.replace(_TYPES[kinds[0]], optional=NoneType in options)
     return rules_by_name
 
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
+from ..modeling.checks import check_merged
 from .table import KeyTable, TableResult, Weights, from_weft, match, to_weft
 
 Fields = dict[str, Any]
@@ -273,6 +274,7 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
         ValueError: the source has no key for a tensor, or cannot compute the model, or the model is a subclass. The
             message names the tensor, the fields or the class.
     """
+    check_merged(model)
     kinds = ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
     if type(model).__name__ not in kinds:
         raise ValueError(f"A {type(model).__name__} may compute other outputs than {source.title}: give a {kinds[0]}.")

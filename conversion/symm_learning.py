@@ -102,4 +102,9 @@ SOURCE = Source(
     table=_table,
     new=EMBEDDINGS,
     part=stack_part,
+    computes=lambda source_config: [
+        {"norm_type": norm, "is_gated_act": False, "position_embedding_type": kind}
+        for norm in ("layernorm", "rmsnorm")
+        for kind in ("none", "learned")
+    ],
 )

@@ -5,6 +5,7 @@ model differs from the originals in these points:
 
 - BART and mBART never read the first two rows of their position tables. Weft does not have these rows.
 - `final_logits_bias` becomes the bias of the head.
+- Pegasus and Marian have a frozen table of sines and cosines. Weft computes these, or reads a table that was trained.
 - In Weft the embedding of the pad token is trained through the inputs. In the originals it is not.
 - M2M100 and NLLB count positions of non-pad tokens only. Weft counts pads too, which matters only if pads are before
   or between the tokens of a source.
@@ -41,6 +42,7 @@ _FAMILIES: dict[str, Fields] = {
     "m2m_100": _PRE_NORM | _FAIRSEQ,
     "nllb-moe": _PRE_NORM | _FAIRSEQ,
 }
+_TABLES_OF_SINES = ("marian", "pegasus")
 _ROUTING: Fields = {"num_experts_per_tok": 2, "norm_topk_prob": True}
 SAME_NAME = (
     "d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads",
@@ -73,9 +75,23 @@ def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any
         raise ValueError(
             f"pad_token_id={source_config['pad_token_id']!r} is not supported: only 1 is, from which positions count."
         )
+    if family in _TABLES_OF_SINES:
+        tables = [weights.get(f"model.{stack}.embed_positions.weight") for stack in ("encoder", "decoder")]
+        if not all(table is None or _has_sines(table) for table in tables):
+            fields["position_embedding_type"] = "learned"
     if family == "nllb-moe":
         fields |= _sparse_fields(source_config)
     return fields
+
+
+def _has_sines(table: torch.Tensor) -> bool:
+    """Return whether a table has the sines and cosines of Marian and Pegasus, rounded to 32 bits or fewer."""
+    rows, width = table.shape
+    steps = torch.arange(0, width, 2, dtype=torch.float64)
+    angles = torch.arange(rows, dtype=torch.float64)[:, None] / 10000 ** (steps / width)
+    rounding = 2 * max(torch.finfo(dtype).eps for dtype in (table.dtype, torch.float32))
+    sines = torch.cat((angles.sin(), angles.cos()), dim=1)[:, :width]
+    return torch.allclose(table.double().cpu(), sines, rtol=0, atol=rounding)
 
 
 def _shares_embeddings(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> bool:
@@ -156,13 +172,14 @@ def _experts(source_config: Mapping[str, Any]) -> KeyTable:
 
 def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     layer = "model.<stack>.layers.<layer>"
-    is_sparse_family = source_config.get("model_type") == "nllb-moe"
+    family = source_config.get("model_type")
+    is_sparse_family = family == "nllb-moe"
     feed_forward, norm, cross = ("ffn.", "ff_layer_norm", "cross_attention") if is_sparse_family else (
         "", "final_layer_norm", "encoder_attn")  # fmt: skip
     positions = "model.<stack>.embed_positions.weight"
     rules = [
         *_embeddings(config),
-        rename(positions, positions, operation=skip_rows(2)),
+        rename(positions, positions, operation=skip_rows(0 if family in _TABLES_OF_SINES else 2)),
         Ignored(positions, "sines and cosines, computed"),
         Ignored("model.<stack>.embed_positions.weights", "sines and cosines, computed"),
         *renames("model.<stack>", "model.<stack>", {name: name for name in ("layernorm_embedding", "layer_norm")}),

@@ -9,6 +9,7 @@ from torch import nn
 
 from ..configuration.fields import TRAINING_FIELDS
 from ..modeling import WeftPreTrainedModel
+from ..modeling.checks import check_merged
 
 LayerTypes = Sequence[str] | str
 
@@ -45,8 +46,8 @@ def upcycle(
         The sparse model, of the class of `model`.
 
     Raises:
-        ValueError: the model is of another family, it has a sparse layer already, no layer would be sparse, or the
-            fields would change the outputs.
+        ValueError: the model is of another family, it has an adapter or a sparse layer already, no layer would be
+            sparse, or the fields would change the outputs.
     """
     changes: dict[str, Any] = {
         "num_experts": num_experts,
@@ -57,6 +58,7 @@ def upcycle(
         "expert_capacity_factor": None,
         "moe_intermediate_size": None,
     }
+    check_merged(model)
     # by its fields, because code that travels with weights has the family's classes in a module of its own
     if not hasattr(getattr(model, "config", None), "has_sparse_layers"):
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..configuration import WeftConfig
 from ..modeling import WeftForConditionalGeneration
+from ..modeling.checks import check_merged
 from ..modeling.losses import token_scores
 
 # for log-probabilities in fp32; the measured differences are a thousandth of it
@@ -200,11 +201,15 @@ def write_ctranslate2(
         tokenizer: the tokenizer, which gives the tokens their names. Without it they are called `"0"`, `"1"`, ...
 
     Raises:
-        ValueError: CTranslate2 is not installed, or cannot express the configuration.
+        ValueError: CTranslate2 is not installed or cannot express the configuration, or the model has an adapter.
+        FileNotFoundError: there is no such folder.
     """
+    check_merged(model)
     config = model.config
     start, end = check_expressible(config)
     _check_installed()
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder: make it first.")
     spec = _spec(config)
     _set_stack(spec.encoder, spec.encoder.embeddings[0], model.model.encoder, config.max_source_positions)
     _set_stack(spec.decoder, spec.decoder.embeddings, model.model.decoder, config.max_target_positions)

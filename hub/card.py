@@ -13,7 +13,6 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..configuration import PRESETS, WeftConfig
 from ..modeling import WeftPreTrainedModel
-from ..modeling.moe import ExpertsBase
 from .export import ROOT
 
 FOLDER = ROOT / "model_cards"
@@ -122,7 +121,10 @@ def count_parameters(model: WeftPreTrainedModel) -> tuple[int, int]:
     """
     with torch.device("meta"):
         model = type(model)(model.config)
-    experts = [module for module in model.modules() if isinstance(module, ExpertsBase)]
+    # by its attributes, because code that travels with weights has the family's classes in a module of its own
+    experts = [
+        module.experts for module in model.modules() if hasattr(module, "experts") and hasattr(module, "router")
+    ]
     in_experts = sum(parameter.numel() for module in experts for parameter in module.parameters())
     idle = 1 - model.config.num_experts_per_tok / model.config.num_experts
     return model.num_parameters(), model.num_parameters() - round(in_experts * idle)

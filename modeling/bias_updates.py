@@ -25,7 +25,9 @@ def _watch_optimizers() -> None:
 
 
 def _after_optimizer_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    routers = {id(getattr(router.classifier, "weight", None)): router for router in _routers}
+    # not the weights of a copy that an adapter (PEFT) trains, which saves no bias
+    weights = ((dict(router.classifier.named_parameters(recurse=False)).get("weight"), router) for router in _routers)
+    routers = {id(weight): router for weight, router in weights if weight is not None}
     # in the order of the optimizer, which is the same in every process: the loads are summed over the processes
     for group in optimizer.param_groups:
         for parameter in group["params"]:

@@ -253,6 +253,31 @@ def check_side(labels: torch.Tensor) -> None:
         )
 
 
+def check_merged(model: Any) -> None:
+    """Raise a ValueError if a model has an adapter (PEFT), which code that copies weights would leave out."""
+    if getattr(model, "peft_config", None):
+        raise ValueError("The model has an adapter (PEFT): merge it first (`model = model.merge_and_unload()`).")
+
+
+def trains_tokens(module: Any) -> bool:
+    """Return whether a module is that of PEFT around a table or a head of which it trains single rows."""
+    return hasattr(module, "token_adapter") or hasattr(module, "trainable_tokens_delta")
+
+
+def check_head_bias(head: Any) -> None:
+    """Raise a ValueError if PEFT computes the scores of a head without its bias, which is not 0."""
+    original = getattr(head, "original_module", getattr(head, "base_layer", None))
+    bias = getattr(original, "bias", None)
+    copies = getattr(head, "modules_to_save", {}).values()
+    lacks_bias = trains_tokens(head) or any(getattr(copy, "bias", None) is None for copy in copies)
+    if lacks_bias and bias is not None and not bias.is_meta and bool(bias.any()):
+        raise ValueError(
+            "PEFT leaves out the bias of the head (lm_head_bias=True) where it trains single tokens of the head, or a "
+            "table that is tied to it, so that the model would compute something else. Train whole tables: "
+            'modules_to_save=["embed_tokens", "lm_head"], without ensure_weight_tying.'
+        )
+
+
 def check_router_losses(config: WeftConfig, from_trainer: bool) -> None:
     """Raise a ValueError if a Trainer leaves the router losses out, and warn if other code does."""
     weights = ("router_aux_loss_coef", "router_z_loss_coef")

@@ -32,6 +32,7 @@ from .checks import (
     as_encoder_outputs,
     can_read,
     check_condition_values,
+    check_head_bias,
     check_ids,
     check_inputs,
     check_kwargs,
@@ -44,6 +45,7 @@ from .checks import (
     inferred_mask,
     names_of,
     reads_values,
+    trains_tokens,
     unwrap_embedding,
     with_batch_dimension,
 )
@@ -1045,8 +1047,11 @@ class WeftModel(WeftPreTrainedModel):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        # `nn.DataParallel` sets all modules, and PEFT replaces tied tables itself where it trains single tokens
-        if name != "shared" or value is None or "_is_replica" in vars(self) or hasattr(value, "token_adapter"):
+        # `nn.DataParallel` sets all modules
+        if name != "shared" or value is None or "_is_replica" in vars(self):
+            return
+        # where PEFT trains single tokens of a table, it replaces the others itself, if the head is tied too
+        if trains_tokens(value) and self.config.tie_word_embeddings:
             return
         for stack in (self.encoder, self.decoder):  # also if an adapter replaces the table
             table = value
@@ -1214,6 +1219,11 @@ class WeftForConditionalGeneration(WeftPreTrainedModel, WeftGenerationMixin):
             table = "shared" if config.share_encoder_decoder_embeddings else "decoder.embed_tokens"
             self._tied_weights_keys = {"lm_head.weight": f"model.{table}.weight"}
         self.post_init()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "lm_head":
+            check_head_bias(value)
+        super().__setattr__(name, value)
 
     def added_inputs(self) -> set[str]:
         """Return the names of the inputs that subclasses of the model and of its parts have added to `forward`."""

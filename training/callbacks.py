@@ -16,7 +16,7 @@ import torch
 from accelerate.utils import extract_model_from_parallel
 from safetensors.torch import load_model, save_model
 from torch.utils.hooks import RemovableHandle
-from transformers import ProgressCallback, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, ProgressCallback, TrainerCallback, TrainerState, TrainingArguments
 
 from ..common.atomic import atomic_write
 from ..common.progress import Progress
@@ -32,6 +32,11 @@ def weft_model(model) -> Any:
     """Return the Weft model without the wrappers of compilation, distributed training and PEFT."""
     model = extract_model_from_parallel(model, keep_torch_compile=False)
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT
+
+
+def is_weft(model: Any) -> bool:
+    """Return whether an unwrapped model is a Weft model. The code of its class may come with its weights."""
+    return isinstance(model, PreTrainedModel) and hasattr(model.config, "has_sparse_layers")
 
 
 class PushCodeCallback(TrainerCallback):

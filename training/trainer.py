@@ -22,12 +22,11 @@ from transformers.trainer_utils import has_length, rotate_checkpoints, seed_work
 
 from ..common.atomic import put_folder, staging_folder
 from ..hub.trained import trained_card
-from ..modeling import WeftPreTrainedModel
 from ..modeling.parallel import is_fully_sharded
 from ..modeling.transformers_names import named_arguments
 from .arguments import check_one_gpu, refuse_other_engines
 from .batching import TokenBudgetSampler, padded, row_lengths
-from .callbacks import ExpertStatisticsCallback, PushCodeCallback, weft_model
+from .callbacks import ExpertStatisticsCallback, PushCodeCallback, is_weft, weft_model
 from .checkpoints import ShardedModelTrainer
 from .muon import Muon, layer_matrices
 from .planning import facts_of, plan_training, replaced
@@ -284,7 +283,7 @@ class WeftTrainer(ShardedModelTrainer):
         """Return the mask that keeps targets after the last label from the experts. It changes no score of a label."""
         base, labels = self.accelerator.unwrap_model(model, keep_torch_compile=False), inputs.get("labels")
         # virtual tokens of an adapter have no labels
-        if labels is None or not (isinstance(base, WeftPreTrainedModel) and base.config.has_sparse_layers):
+        if labels is None or not (is_weft(base) and base.config.has_sparse_layers):
             return {}
         has_mask = inputs.get("decoder_attention_mask") is not None or "decoder_token_mask" in inputs
         if has_mask or inputs.get("is_causal") is False:
@@ -399,7 +398,7 @@ class WeftTrainer(ShardedModelTrainer):
     def create_model_card(self, **details: Any) -> None:
         """Write Weft's card into `output_dir`: see [`trained_card`]. An adapter (PEFT) gets that of transformers."""
         model = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
-        if not isinstance(model, WeftPreTrainedModel):
+        if not is_weft(model):
             super().create_model_card(**details)
         elif self.is_world_process_zero():
             trained_card(self, model, **details).save(Path(str(self.args.output_dir), "README.md"))

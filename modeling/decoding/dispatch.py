@@ -113,7 +113,7 @@ def reason_against_model(model: Any, with_encoder: bool = False) -> str | None:
     if has_global_hook():
         return "all modules have a global hook"
     for name in _ENTRIES:
-        if getattr(type(model), name) is not getattr(WeftForConditionalGeneration, name):
+        if name in vars(model) or getattr(type(model), name) is not getattr(WeftForConditionalGeneration, name):
             return f"the model's `{name}` is not Weft's own"
     if type(model.model) is not WeftModel:
         return f"there is a {type(model.model).__name__} in the model"

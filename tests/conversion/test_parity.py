@@ -46,7 +46,7 @@ CHOSEN = {
     "torch": ("norm_first", "norm_eps", "activation_function"),
     "bart": ("activation_function",),
     "t5": ("norm_eps", "activation_function"),
-    "symm": ("norm_first", "norm_eps", "norm_type", "activation_function", *NO_ATTENTION_POSITIONS),
+    "symm": ("norm_first", "norm_eps", "activation_function", *NO_ATTENTION_POSITIONS),
 }
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from weftformer import WeftDecoder
-from weftformer.conversion import upcycle
+from weftformer.conversion import SOURCES, export, upcycle
+from weftformer.exporting import write_ctranslate2
 
 from ..models import IDS, LABELS, tiny_model
 
@@ -81,3 +82,17 @@ REFUSED = [
 def test_what_would_not_be_the_dense_model_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False])
+def test_an_adapter_that_is_not_merged_is_refused(is_wrapped, tmp_path):
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(tiny_model(), settings)
+    model = adapted if is_wrapped else adapted.get_base_model()
+    for use in (upcycle, partial(export, source=SOURCES["bart"]), partial(write_ctranslate2, folder=tmp_path)):
+        with pytest.raises(ValueError, match=r"has an adapter.*merge_and_unload"):
+            use(model)
+    merged = adapted.merge_and_unload().eval()
+    batch = {"input_ids": IDS, "decoder_input_ids": IDS}
+    torch.testing.assert_close(upcycle(merged, 2)(**batch).logits, merged(**batch).logits)

@@ -34,6 +34,12 @@ def test_scores_are_the_same(small, tmp_path, name):
     assert compare_ctranslate2(model, tmp_path) < (1e-4 if fields.get("final_norm", True) else 1e-3)
 
 
+def test_a_missing_folder_is_named(small, tmp_path):
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(FileNotFoundError, match=r"missing is not a folder"):
+        write_ctranslate2(small("tiny"), tmp_path / "missing")
+
+
 def test_a_difference_is_found(small, tmp_path):
     pytest.importorskip("ctranslate2")
     model = small("tiny")

@@ -133,6 +133,16 @@ def replaces_a_method(model):
     model.prepare_inputs_for_generation = replaced
 
 
+def replaces_an_inherited_method(model):
+    own = model._update_model_kwargs_for_generation
+
+    def replaced(outputs, *args, **options):
+        outputs.logits = outputs.logits.roll(1, dims=-1)
+        return own(outputs, *args, **options)
+
+    model._update_model_kwargs_for_generation = replaced
+
+
 def hooks_the_table(model):
     """Hook the decoder's table, which is also that of the encoder."""
     model.model.decoder.embed_tokens.register_forward_hook(lambda module, args, output: output.flip(-1))
@@ -153,6 +163,7 @@ class Softer(WeftForConditionalGeneration):
 CHANGES = [
     replaces_a_part_of_attention,
     replaces_a_method,
+    replaces_an_inherited_method,
     hooks_the_table,
     lambda model: setattr(model, "__class__", Softer),
     lambda model: setattr(model.model.decoder.layers[1].mlp, "act_fn", Quiet()),

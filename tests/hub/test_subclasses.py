@@ -1,5 +1,6 @@
 """Subclasses of the model: they are built by class attributes, saved with their code, and loaded elsewhere."""
 
+import copy
 import json
 import os
 import subprocess
@@ -9,14 +10,17 @@ from importlib import import_module
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.utils import prune
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, register_preset
 from weftformer.configuration import PRESETS
 from weftformer.conversion import SOURCES, export, upcycle
+from weftformer.exporting import write_search
 from weftformer.modeling.attention import SelfAttention
 from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
 from weftformer.scripts.cli import main
+from weftformer.serving.app import load_task
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import ModelArguments, WeftTrainer, WeftTrainingArguments, average_checkpoints
 from weftformer.training.building import build_config
@@ -283,7 +287,7 @@ def subclass(files, tmp_path, monkeypatch):
     return model
 
 
-def test_functions_take_the_class_of_a_model(subclass):
+def test_functions_take_the_class_of_a_model(subclass, tmp_path):
     sparse = upcycle(subclass, 4)
     assert type(sparse) is type(subclass) and sparse.config.is_strong is False
     inputs = {"input_ids": IDS, "decoder_input_ids": TARGET}
@@ -295,11 +299,35 @@ def test_functions_take_the_class_of_a_model(subclass):
     for source in ("bart", "torch"):
         with pytest.raises(ValueError, match="DooredOwnConfigWeft"):
             export(subclass, SOURCES[source])
+    with pytest.raises(ValueError, match="there is a DooredAttention"):
+        write_search(subclass, tmp_path)
+    prune.l1_unstructured(subclass.model.encoder.layers[0].self_attn.gate, "weight", amount=0.5)
+    assert torch.equal(*(subclass.generate(IDS, use_cache=use_cache) for use_cache in (True, False)))
+
+
+def test_adapters_and_the_server_take_a_subclass(subclass, tmp_path):
+    peft = pytest.importorskip("peft")
+    folder, inputs = tmp_path / "run" / "checkpoint-1", {"input_ids": IDS, "decoder_input_ids": TARGET}
+    settings = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(copy.deepcopy(subclass), settings).eval()
+    expected = adapted(**inputs).logits
+    assert not torch.allclose(expected, subclass(**inputs).logits)
+    adapted.save_pretrained(tmp_path / "adapter")
+    loaded = peft.PeftModel.from_pretrained(subclass, tmp_path / "adapter").eval()
+    torch.testing.assert_close(loaded(**inputs).logits, expected)
+    merged = adapted.merge_and_unload()
+    assert type(merged) is type(subclass)
+    torch.testing.assert_close(merged(**inputs).logits, expected)
+    with pytest.raises(ValueError, match="--trust-remote-code"):
+        load_task(str(folder))
+    assert load_task(str(folder), trust_remote_code=True)
 
 
 @pytest.mark.parametrize(
     "command", ["generate abc --model FOLDER", "upcycle FOLDER sparse --experts 2", "compile FOLDER",
-                "export FOLDER out --format ctranslate2", "evaluate pairs.csv --model FOLDER"]
+                "export FOLDER out --format ctranslate2", "export FOLDER out --format search",
+                "evaluate pairs.csv --model FOLDER",
+                "train --model-name-or-path FOLDER --train-file pairs.csv --output-dir out --max-steps 1 --validation-split 0"]
 )  # fmt: skip
 def test_commands_run_the_code_of_a_folder_on_request_only(command, subclass, tmp_path, capsys):
     if command.endswith("ctranslate2"):
@@ -329,6 +357,27 @@ def test_encoder_of_a_model_with_another_decoder_is_saved_as_an_encoder(name, tm
 class WindowedConfig(WeftConfig):
     model_type = "windowed-weft"
     window: int = 4
+
+
+def test_fields_of_a_subclass_have_the_types_of_their_annotations():
+    assert WindowedConfig(**TINY_CONFIG, window=5).window == 5
+    for value in (4.5, "5", None, True):
+        with pytest.raises(ValueError, match=r"window=.*give an integer"):
+            WindowedConfig(**TINY_CONFIG, window=value)
+
+    class Untyped(WeftConfig):
+        model_type = "untyped-weft"
+        window = 4
+
+    class Smaller(WeftConfig):
+        d_model: int = 16
+        rate: float | None = None
+
+    with pytest.raises(ValueError, match=r"Untyped has no field `window`\. Give it a type: `window: int"):
+        Untyped(window=5)
+    assert Smaller(rate=1).rate == 1
+    with pytest.raises(ValueError, match="d_model=0"):
+        Smaller(d_model=0)
 
 
 def test_preset_of_another_configuration_is_trained_with_it():

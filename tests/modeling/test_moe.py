@@ -208,6 +208,19 @@ def test_optimizer_step_moves_the_bias_of_its_router(router, is_compiled):
     assert not frozen.expert_load.any() and not frozen.selection_bias.any()
 
 
+def test_bias_of_a_classifier_that_an_adapter_trains_stays(router):
+    """The adapter is saved with the parameters of the classifier only: a bias that moved would be lost."""
+    peft = pytest.importorskip("peft")
+    parent = torch.nn.ModuleDict({"router": router(router_bias_update_rate=0.5), "layer": torch.nn.Linear(2, 2)})
+    settings = peft.LoraConfig(target_modules=["layer"], modules_to_save=["classifier"])
+    module = peft.get_peft_model(parent, settings).router
+    optimizer = torch.optim.SGD([parameter for parameter in module.parameters() if parameter.requires_grad])
+    assert optimizer.param_groups[0]["params"]
+    module.count_load(expert_load(IDS, 4))
+    optimizer.step()
+    assert not module.selection_bias.any()
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
 def test_copies_have_biases_of_their_own(router, copied):
     module = router(router_bias_update_rate=0.5)
