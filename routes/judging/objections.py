@@ -28,7 +28,7 @@ REFUSED, DOUBTFUL, NOTED = 0.03, 0.3, 0.75
 # Kinds of sites that are refused earlier: chemists know most about heteroatoms and arenes.
 REFUSED_OF = {"binds": 0.1, "aromatic CH": 0.1}
 # The same for the ratio of a recorded number to the expected one.
-REFUSED_RATIO, DOUBTFUL_RATIO, NOTED_RATIO = 0.05, 0.07, 0.17
+REFUSED_RATIO, DOUBTFUL_RATIO, NOTED_RATIO = 0.05, 0.07, 0.14
 # The kind of site that reagents choose: which of two protecting groups is removed. A step may not list its reagents.
 BY_REAGENTS = "released"
 # The numbers of recorded molecules up to which an atom with its neighbours is unknown, and from which it is common.

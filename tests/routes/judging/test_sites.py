@@ -31,10 +31,10 @@ def of_choice(reactants, choice):
 @pytest.mark.parametrize(
     ("mapped", "expected"),
     [
-        # an amine and an alcohol, which the acyl chloride does not have
+        # an amine and an alcohol, and the oxygen atom of the acyl chloride
         (
             "[OH:1][CH2:2][NH2:3].Cl[C:4]([CH3:5])=[O:6]>>[OH:1][CH2:2][NH:3][C:4]([CH3:5])=[O:6]",
-            [("binds", [3, 1])],
+            [("binds", [3, 1, 6])],
         ),
         # the two oxygen atoms of an acid are one site, as are those that symmetry makes equal
         ("[CH3:1][C:2](=[O:3])[OH:4].[CH3:5]I>>[CH3:1][C:2](=[O:3])[O:4][CH3:5]", []),
@@ -88,11 +88,11 @@ def test_probabilities_are_a_softmax_of_whole_sums():
     mapped = "[OH:1][CH2:2][NH2:3].Cl[C:4]([CH3:5])=[O:6]>>[OH:1][CH2:2][NH:3][C:4]([CH3:5])=[O:6]"
     reactants, [choice] = choices_of(mapped)
     near, weights = near_of(reactants), numpy.zeros(1 << BITS, numpy.int8)
-    assert Sites(weights, 0.1).probabilities(choice, near) == [0.5] * 2
+    assert Sites(weights, 0.1).probabilities(choice, near) == pytest.approx([1 / 3] * 3)
     features, candidates = near.features(choice)
     only = set(features[candidates == 0]).difference(features[candidates == 1])
     weights[[*only]] = 2
-    sums = [sum(2 for feature in features[candidates == place] if feature in only) for place in range(2)]
+    sums = [sum(2 for feature in features[candidates == place] if feature in only) for place in range(3)]
     shares = numpy.exp(0.1 * numpy.array(sums))
     assert Sites(weights, 0.1).probabilities(choice, near) == pytest.approx((shares / shares.sum()).tolist())
 
