@@ -20,7 +20,6 @@ from weftformer.exporting import write_search
 from weftformer.modeling.attention import SelfAttention
 from weftformer.modeling.modeling_weft import WeftDecoder, WeftDecoderLayer
 from weftformer.scripts.cli import main
-from weftformer.serving.app import load_task
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import ModelArguments, WeftTrainer, WeftTrainingArguments, average_checkpoints
 from weftformer.training.building import build_config
@@ -306,6 +305,7 @@ def test_functions_take_the_class_of_a_model(subclass, tmp_path):
 
 
 def test_adapters_and_the_server_take_a_subclass(subclass, tmp_path):
+    load_task = pytest.importorskip("weftformer.serving.app", reason="needs fastapi", exc_type=ImportError).load_task
     peft = pytest.importorskip("peft")
     folder, inputs = tmp_path / "run" / "checkpoint-1", {"input_ids": IDS, "decoder_input_ids": TARGET}
     settings = peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj"], init_lora_weights=False)
