@@ -30,7 +30,7 @@ from weftformer.routes.chemistry.changes import Change, changes, environments, h
 from weftformer.routes.chemistry.molecules import joined
 from weftformer.routes.files import read_canonical
 from weftformer.routes.judging import shipped_library
-from weftformer.routes.judging.objections import DOUBTFUL_RATIO, LEARNED
+from weftformer.routes.judging.objections import LEARNED, NOTED_RATIO
 from weftformer.routes.judging.sites import BITS, Choice, Environments, choices
 from weftformer.routes.judging.unseen import (
     could_react,
@@ -198,8 +198,7 @@ class Counts:
             self._add_molecule(molecule)
 
     def _add_molecule(self, molecule: Any) -> None:
-        for atom in molecule.GetAtoms():
-            atom.SetAtomMapNum(0)
+        molecule = without_maps(molecule)
         smiles = Chem.MolToSmiles(molecule, isomericSmiles=False)
         self._molecules[smiles] += 1
         if self._molecules[smiles] == 1:
@@ -213,7 +212,7 @@ class Counts:
             share = self._kind_atoms[kind] / self._num_atoms
             for key, count in common if total >= LEAST_KINDS else ():
                 expected, recorded = count * share, self._staying_by_kind[kind][key]
-                if expected >= LEAST_EXPECTED and ratio(recorded, expected) < DOUBTFUL_RATIO:
+                if expected >= LEAST_EXPECTED and ratio(recorded, expected) < NOTED_RATIO:
                     yield kind, key, recorded, expected, total
 
     def bonds(self) -> Iterator[tuple[int, int, int, int]]:
