@@ -129,8 +129,6 @@ def request_fields(
             hint = text | None
         elif field.name in largest and default is not None:
             default = min(default, largest[field.name])
-        request[field.name] = (
-            hint,
-            RequestField(default, description=(descriptions or {}).get(field.name, about["help"]), **bounds),
-        )
+        description = (descriptions or {}).get(field.name, about["help"])
+        request[field.name] = hint, RequestField(default, description=description, **bounds)
     return request

@@ -230,16 +230,16 @@ def _surroundings(molecule: Any) -> list[tuple[set[tuple[int, Any]], int, int]]:
 
 def _leaving_fragments(reactants: Any, staying: set[int]) -> dict[int, str]:
     """Return the SMILES of the fragment of each atom that is not in the product."""
-    bare, texts = None, dict[int, str]()
-    for place in range(reactants.GetNumAtoms()):
-        if place in staying or place in texts:
+    leaving, texts = set(range(reactants.GetNumAtoms())) - staying, dict[int, str]()
+    bare = without_maps(reactants) if leaving else reactants
+    for place in leaving:
+        if place in texts:
             continue
         fragment, to_visit = {place}, [place]
         while to_visit:
-            around = {other.GetIdx() for other in reactants.GetAtomWithIdx(to_visit.pop()).GetNeighbors()}
-            to_visit += around - staying - fragment
-            fragment |= around - staying
-        bare = without_maps(reactants) if bare is None else bare
+            around = {other.GetIdx() for other in reactants.GetAtomWithIdx(to_visit.pop()).GetNeighbors()} & leaving
+            to_visit += around - fragment
+            fragment |= around
         is_large = len(fragment) > _LARGE
         text = "" if is_large else Chem.MolFragmentToSmiles(bare, sorted(fragment), isomericSmiles=False)
         texts.update(dict.fromkeys(fragment, text))

@@ -41,16 +41,17 @@ def impossible_ring(molecule: Any) -> str | None:
                 if reason := _at_bridgehead(molecule, bridgehead, first | second):
                     return reason
         if len(common) == 2 and _is_cis_only(molecule, first, second) and _is_trans(molecule, first, second):
-            return "so small rings are fused in cis"
+            return "rings of these sizes can only be cis-fused"
     return None
 
 
 def _is_cis_only(molecule: Any, first: set[int], second: set[int]) -> bool:
+    """Return whether two fused rings are too small to be fused in trans."""
     small, large = sorted((first, second), key=len)
     symbols = sorted(molecule.GetAtomWithIdx(index).GetSymbol() for index in small - large)
-    return len(large) <= {1: _LARGEST_CIS, 3: _LARGEST_CIS_DIOXOLANE * (symbols == ["C", "O", "O"])}.get(
-        len(symbols), 0
-    )
+    if symbols == ["C", "O", "O"]:
+        return len(large) <= _LARGEST_CIS_DIOXOLANE
+    return len(symbols) == 1 and len(large) <= _LARGEST_CIS
 
 
 def _is_trans(molecule: Any, first: set[int], second: set[int]) -> bool:

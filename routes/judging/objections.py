@@ -25,7 +25,7 @@ from .unseen import Unseen, ratio
 LEARNED = "learned.safetensors"
 # The probabilities of a site below which a step is refused, its route ranks lower, and the step has a note.
 REFUSED, DOUBTFUL, NOTED = 0.03, 0.3, 0.75
-# Kinds of sites that are refused earlier: chemists know most about heteroatoms and arenes.
+# Kinds of sites that are refused earlier. Of their recorded sites, 1.4% and 8% have less.
 REFUSED_OF = {"binds": 0.1, "aromatic CH": 0.1}
 # The same for the ratio of a recorded number to the expected one.
 REFUSED_RATIO, DOUBTFUL_RATIO, NOTED_RATIO = 0.05, 0.07, 0.14

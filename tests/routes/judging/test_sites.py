@@ -106,6 +106,11 @@ def test_a_protecting_group_is_as_probable_as_its_reagents():
     assert site_probability(step) == 1.0
 
 
+def test_sites_of_the_partner_could_react_too():
+    anhydride = judge("CCC(=O)OC(=O)c1ccccc1", ["CCC(=O)O", "O=C(O)c1ccccc1"])
+    assert any("take place at" in remark for remark in anhydride.remarks)
+
+
 NBS, ACETYL = "O=C1CCC(=O)N1Br", "CC(=O)Cl"
 PAIRS = {  # an unusual product, the usual one, the reactants
     "thiophene": ("CC(=O)c1ccsc1", "CC(=O)c1cccs1", ["c1ccsc1", ACETYL]),

@@ -63,9 +63,10 @@ def test_a_small_molecule_that_reactions_have_is_known():
     [
         ("C=C(O)CC", ["C=C(CC)OC(C)=O"]),
         ("CC(C)(C)OS(C)(=O)=O", ["CC(C)(C)O", "CS(=O)(=O)Cl"]),
+        ("CC1(OS(=O)(=O)c2ccc(C)cc2)CCCCC1", ["CC1(O)CCCCC1", "Cc1ccc(S(=O)(=O)Cl)cc1"]),
         ("O=C1CC1C", ["OC1CC1C"]),
     ],
-    ids=["enol", "tertiary sulfonate", "cyclopropanone"],
+    ids=["enol", "tertiary sulfonate", "tertiary sulfonate of a ring", "cyclopropanone"],
 )
 def test_atoms_that_no_molecule_has_are_told(product, reactants):
     step = judge(product, reactants)

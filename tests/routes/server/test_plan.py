@@ -53,6 +53,7 @@ def test_page_and_schema_show_the_fields_of_the_model(planner, known, monkeypatc
         ):  # fmt: skip
             response = server.client.post("/plan", json={"targets": "CCO"} | body)
             assert response.status_code == 422 and reason in response.json()["detail"]
+    assert "default: 60 for a search to the stock" in page and "no limit" not in page
     assert "POST /plan" in page and ("stock</th><td>2 molecules<" in page) == has_stock
     form = re.findall(r'name="(\w+)"', page[page.index("<form") :])
     expected = ["targets", "n_steps", "beams", "required_leaf", "num_routes", "time_limit"]
