@@ -12,7 +12,8 @@ from tqdm import tqdm
 # Seconds between two lines.
 SECONDS = 10.0
 # tqdm's own rate turns into seconds for an item when it is below 1.
-_LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {rate_noinv_fmt}, {remaining} left"
+_LEFT = ", {remaining} left"
+_LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {rate_noinv_fmt}" + _LEFT
 _BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
 
 
@@ -29,7 +30,8 @@ class Progress(tqdm):
 
     def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
         self.is_bar, self._what, self._has_stages = sys.stderr.isatty(), what, False
-        lines: dict[str, Any] = {"mininterval": SECONDS, "delay": SECONDS, "bar_format": _LINE, "leave": False}
+        form = _LINE if total is not None else _LINE.replace(" of {total_fmt}", "").replace(_LEFT, "")
+        lines: dict[str, Any] = {"mininterval": SECONDS, "delay": SECONDS, "bar_format": form, "leave": False}
         super().__init__(
             desc=what, total=total, unit=f" {unit}", initial=done, file=sys.stderr, disable=not is_shown,
             **({"bar_format": _BAR} if self.is_bar else lines),
@@ -47,7 +49,7 @@ class Progress(tqdm):
             Thread(target=self._tick, daemon=True).start()
         self._has_stages = True
         form = _BAR if self.is_bar else _LINE
-        for part in (", {rate_noinv_fmt}", "<{remaining}", ", {remaining} left"):  # of stages, which differ
+        for part in (", {rate_noinv_fmt}", "<{remaining}", _LEFT):  # of stages, which differ
             form = form.replace(part, "")
         self.bar_format = form
         self.set_description_str(f"{self._what} {stage}")

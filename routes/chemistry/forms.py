@@ -12,7 +12,7 @@ from typing import Any, cast
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
 
-from .molecules import KNOWN, counter_ions, tautomer_enumerator
+from .molecules import KNOWN, counter_ions, structure, tautomer_enumerator
 from .reagents import reagent_name
 
 # Forms without a name of their own.
@@ -30,8 +30,10 @@ _SALT_OR_CHARGE = re.compile(r"\.|[+-]\d*\]")
 # Atoms that keep their identity with another proton. Sodium methoxide is not methanol, and butyllithium is not butane:
 # only conjugated anions, and those of sulfur, keep theirs.
 _EXCHANGES = "[#7+,#8+,#15+,#16+,#16-,$([#7-,#8-]~[a,$(*=*),$(*#*)])]"
-# The carbon of a hemiacetal, its hydroxy group, and its oxygen atom in the ring.
-_HEMIACETAL = "[CX4;R;!$(C([O,S,N])([O,S,N])[O,S,N])]([OX2H])[OX2;R;!$(O[#6]=O);!$(O(C[OX2H])C[OX2H])]"
+# The carbon of a hemiacetal, its hydroxy group (deuterium is an atom of its own), and its oxygen atom in the ring.
+_HEMIACETAL = "[CX4;R;!$(C([O,S,N])([O,S,N])[O,S,N])]([OX2HD1])[OX2;R;!$(O[#6]=O);!$(O(C[OX2H])C[OX2H])]"
+# A hydroxy group in a canonical SMILES.
+_HYDROXY = re.compile(r"(?:^|\.)O(?!=)|(?<!=)O(?:[).]|$)|OH")
 # Carbons whose hydrogens move as easily as those of oxygen: between two carbonyl groups or the like.
 _WITHDRAWING = "$([#6,#16]=,#[#7,#8,#16])"
 _ACIDIC = f"[$([CX4;!H0]([{_WITHDRAWING}])[{_WITHDRAWING}])]"
@@ -68,18 +70,22 @@ def parent_form(smiles: str) -> str:
 
 def _may_open(smiles: str) -> bool:
     """Return whether a molecule may be a cyclic hemiacetal. A quick test."""
-    return smiles.count("O") > 1 and any(mark.isdigit() for mark in smiles)
+    return smiles.count("O") > 1 and _HYDROXY.search(smiles) is not None and any(map(str.isdigit, smiles))
 
 
 def _opened(smiles: str) -> str:
     """Return a molecule with its cyclic hemiacetals open."""
-    molecule: Any = Chem.RWMol(Chem.MolFromSmiles(smiles))
-    matches = molecule.GetSubstructMatches(_standardizer()[4])
+    if not (matches := structure(smiles).GetSubstructMatches(_standardizer()[4])):
+        return smiles
+    molecule: Any = Chem.RWMol(structure(smiles))
     for carbon, hydroxy, oxygen in matches:
         molecule.RemoveBond(carbon, oxygen)
         molecule.GetBondBetweenAtoms(carbon, hydroxy).SetBondType(Chem.BondType.DOUBLE)
+        for atom in map(molecule.GetAtomWithIdx, (hydroxy, oxygen)):  # isotopes of oxygen count their hydrogens
+            atom.SetNumExplicitHs(0)
+            atom.SetNoImplicit(False)
         molecule.GetAtomWithIdx(carbon).SetChiralTag(Chem.ChiralType.CHI_UNSPECIFIED)
-    return Chem.CanonSmiles(Chem.MolToSmiles(molecule)) if matches else smiles
+    return Chem.CanonSmiles(Chem.MolToSmiles(molecule))
 
 
 def neutral_form(smiles: str) -> str:
@@ -150,9 +156,9 @@ def tautomers(smiles: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def graph(smiles: str) -> str:
+def graph(molecule: Chem.Mol) -> str:
     """Return the atoms of a molecule and which of them are bound, which all its tautomers share."""
-    return rdMolHash.MolHash(Chem.MolFromSmiles(smiles), rdMolHash.HashFunction.ElementGraph)
+    return rdMolHash.MolHash(molecule, rdMolHash.HashFunction.ElementGraph)
 
 
 def _gained(molecule: Any, other: Any) -> set[int]:

@@ -32,7 +32,7 @@ from ..chemistry.forms import (
     parent_form,
     tautomers,
 )
-from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse
+from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse, structure
 from ..shipped import STOCK, stock_file
 from ..tree import Route
 from .bloom import is_filter, open_filter
@@ -202,7 +202,7 @@ class Stock:
             raise ValueError(f"{path} is empty: a stock contains one SMILES or InChIKey per line.")
         keys = sum(_INCHIKEY.fullmatch(entry) is not None for entry, *_ in head)
         kind = "inchikey" if keys > len(head) / 2 else "smiles"
-        unreadable = [entry for entry, *_ in head if _name(entry, kind) is None]
+        unreadable = [entry for entry, *_ in head if _name_and_graph(entry, kind) is None]
         if len(unreadable) > len(head) / 2:
             wrong = f"{len(unreadable)} of its first {len(head)} lines are neither SMILES nor InChIKeys"
             raise ValueError(f"{path} is not a stock: {wrong} ({unreadable[0][:80]!r}). Use --stock-column.")
@@ -219,15 +219,13 @@ class Stock:
 
     def _hashed(self, entries: Sequence[Entry]) -> list[_Hashed]:
         """Return the hashes of the entries, and what else is known of them (see `_Hashed`)."""
-        names = [_name(entry, self.kind) for entry, *_ in entries]
-        pairs = zip(names, entries, strict=True)
-        rows = [(name, price, about) for name, (_, price, *about) in pairs if name is not None]
-        wrong = [entry[:200] for name, (entry, *_) in zip(names, entries, strict=True) if name is None]
-        notes = [note for row in rows for note in self._noted(*row)]
-        graphs = [hash64(graph(name)) for name, *_ in rows] if self.kind == "smiles" else []
+        read = [(_name_and_graph(entry, self.kind), entry, price, about) for entry, price, *about in entries]
+        rows = [(*found, price, about) for found, _, price, about in read if found is not None]
+        wrong = [entry[:200] for found, entry, *_ in read if found is None]
+        notes = [note for name, _, price, about in rows for note in self._noted(name, price, about)]
+        hashes, graphs = [hash64(name) for name, *_ in rows], [key for _, keys, *_ in rows for key in keys]
         losses = list(filter(None, (lost_configuration(entry) for entry, *_ in entries)))
-        salts = sum("." in name for name, *_ in rows)
-        return [([hash64(name) for name, *_ in rows], graphs, wrong, notes, salts, losses)]
+        return [(hashes, graphs, wrong, notes, sum("." in name for name, *_ in rows), losses)]
 
     def _warn_of_flattened(self, name: object) -> None:
         if self.num_flattened:
@@ -330,7 +328,7 @@ class Stock:
                 return _offer(smiles, note)
             # no molecule of the stock has the atoms and bonds of most molecules, whose tautomers would take most of a
             # search
-            if _has(self._graphs, hash64(graph(parent))):
+            if _has(self._graphs, hash64(graph(structure(parent)))):
                 forms += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
         for other, form in forms:
             name = other if self.kind == "smiles" else cast(str, name_of(other, self.kind))
@@ -467,8 +465,14 @@ def name_of(smiles: str, kind: str) -> str | None:
     return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
 
 
-def _name(entry: str, kind: str) -> str | None:
-    """Return the canonical SMILES or the InChIKey of an entry, or None if the entry is not a molecule."""
+def _name_and_graph(entry: str, kind: str) -> tuple[str, list[int]] | None:
+    """Return the canonical SMILES or the InChIKey of an entry, with the hash of its graph if it has a SMILES, or None
+    if the entry is not a molecule. A large stock takes its time here, so a molecule is read once.
+    """
     if kind == "inchikey":
-        return entry if _INCHIKEY.fullmatch(entry) else None
-    return name_of(entry, kind)
+        return (entry, []) if _INCHIKEY.fullmatch(entry) else None
+    try:
+        molecule = parse(entry)
+    except ValueError:
+        return None
+    return Chem.MolToSmiles(molecule), [hash64(graph(molecule))]

@@ -19,12 +19,17 @@ def test_a_line_every_few_seconds_and_one_at_the_end(capsys, monkeypatch):
         bar.update(200)
         bar.print("a result")
         bar.update(100)
+    with Progress("reading", None, "lines") as bar:
+        time.sleep(0.06)
+        bar.update(5)
     out, err = capsys.readouterr()
     assert out == "a result\n" and "\r" not in err
-    assert [line.split(",")[0] for line in err.splitlines()] == [
+    assert list(dict.fromkeys(line.split(",")[0] for line in err.splitlines())) == [
         "training: 700 of 1000 bytes",
         "training: 800 of 1000 bytes",
+        "reading: 5 lines",
     ]
+    assert "left" not in err.splitlines()[-1]
 
 
 def test_long_stages_are_named_when_they_begin(capsys, monkeypatch):

@@ -171,6 +171,8 @@ FORMS = [
     ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1O[C@@H](O)[C@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
     ("OC[C@H]1O[C@H](O)[C@H](O)[C@@H](O)[C@@H]1O", "O=C[C@H](O)[C@@H](O)[C@H](O)[C@H](O)CO", OTHER_ANOMER),
     ("O=C(CO)[C@@H](O)[C@H](O)[C@H](O)CO", "OC[C@@]1(O)OC[C@@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
+    ("[18OH]C1CCCCO1", "OCCCCC=[18O]", OTHER_ANOMER),
+    ("OC1CCCC[18O]1", "[18OH]CCCCC=O", OTHER_ANOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
     ("CCN", "CCN.CCN.O=C(O)C(=O)O", "salt with oxalic acid"),
     ("CCN", "CCN.O=C(O)[C@H](O)[C@@H](O)C(=O)O", "salt with tartaric acid"),
@@ -190,6 +192,7 @@ DIFFERENT = [
     ("CO[C@H]1CCCCO1", "CO[C@@H]1CCCCO1"),  # glycosides stay as they are
     ("OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@H]1O"),  # glucose, galactose
     ("O=C1OC(O)C=C1", "O=CC=CC(=O)O"),
+    ("[2H]OC1CCCCO1", "O=CCCCCO"),  # deuterium moves too
     ("[H-].[Na+]", "[Cl-].[Na+]"),
     ("[Na+].[I-]", "[K+].[I-]"),
     ("[Na+]", "[Cl-].[Na+]"),
@@ -202,6 +205,14 @@ DIFFERENT = [
     ("O=C1C=CC(=O)CC1", "Oc1ccc(O)cc1"),
     ("CC(C)=NO", "CC(C)N=O"),
 ]
+
+
+def test_molecules_are_read_once(monkeypatch):
+    """Reading them takes most of the time of a large stock."""
+    calls, names = [], ["COc1ccccc1OC", "O=C1OCCC1", "CC(=O)OC", "O=[N+]([O-])c1ccccc1", "COC(=O)[C@@H]1CCCN1"]
+    read_smiles = Chem.MolFromSmiles
+    monkeypatch.setattr(Chem, "MolFromSmiles", lambda *given: calls.append(given) or read_smiles(*given))
+    assert len(Stock(names)) == len(calls) == len(names)
 
 
 @pytest.mark.parametrize(("smiles", "sold", "form"), FORMS)
