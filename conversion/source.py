@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ..configuration import WeftConfig
 from ..modeling import WeftDecoder, WeftEncoder, WeftForConditionalGeneration, WeftModel, WeftPreTrainedModel
 from ..modeling.checks import check_merged
-from .table import KeyTable, TableResult, Weights, from_weft, match, to_weft
+from .table import KeyTable, TableResult, Weights, from_weft, match
 
 Fields = dict[str, Any]
 
@@ -180,7 +180,7 @@ def clean_keys(weights: Mapping[str, torch.Tensor], renames: Sequence[tuple[str,
     return result
 
 
-def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
+def saved_tensors(model: WeftPreTrainedModel) -> Weights:
     """Return each tensor of a model once, by its key in the whole model.
 
     A shared tensor has the key of its first owner.
@@ -196,67 +196,6 @@ def _saved_tensors(model: WeftPreTrainedModel) -> Weights:
     for key in sorted(tensors, key=rank):
         first_owner.setdefault(id(tensors[key]), key)
     return {key: tensor.detach() for key, tensor in tensors.items() if first_owner[id(tensor)] == key}
-
-
-def convert(
-    weights: Mapping[str, torch.Tensor],
-    source: Source,
-    *,
-    preset: str | None = None,
-    source_config: Mapping[str, Any] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Conversion:
-    """Convert the weights of a source.
-
-    Args:
-        weights: tensors by the source's keys, see [`clean_keys`].
-        source: the source, see [`detect`].
-        preset: a preset to take the configuration from, a key of `weftformer.configuration.PRESETS`. Without it, the
-            configuration is found from the shapes of the weights.
-        source_config: the source's own configuration, see [`read_source_config`].
-        overrides: fields of [`WeftConfig`], which replace all others.
-
-    Returns:
-        The conversion, whose `build()` makes the model.
-
-    Raises:
-        DoesNotFit: a key is missing, unexpected or of the wrong shape. The message has the whole table.
-        ValueError: a field of the configuration is unknown or missing, or the keys are those of another source.
-    """
-    overrides, source_config = dict(overrides or {}), source_config or {}
-    model_class, prefix = source.part(weights)
-    weights = {prefix + key: tensor for key, tensor in weights.items()}
-    if preset is None and not source.recognises(weights):
-        raise ValueError(
-            f"{source.title} has keys such as {', '.join(source.signature)}, not {', '.join(list(weights)[:3])}: "
-            "choose another source, or map them by `--rename PATTERN=REPLACEMENT`."
-        )
-    if source.model_types and source_config.get("model_type") not in source.model_types:
-        raise ValueError(
-            f"model_type={source_config.get('model_type')!r} is not one of {', '.join(source.model_types)}: give the "
-            "config.json of the weights (`source_config=`)."
-        )
-    if preset is not None:
-        config = WeftConfig.from_preset(preset, **overrides)
-    else:
-        try:
-            fields = source.fields(weights, source_config) | overrides
-        except KeyError as error:
-            raise ValueError(f"The configuration of {source.title} has no field {error}.") from error
-        if unknown := [name for name in HEADS if name not in fields]:
-            raise ValueError(f"{source.title} does not record {' and '.join(unknown)}: give them (`--heads N`).")
-        config = WeftConfig(**fields)
-    with torch.device("meta"):
-        shapes = {key: tensor.shape for key, tensor in _saved_tensors(model_class(config)).items()}
-    # no source has the selection bias of balanced routing, which starts at zero
-    new = (*source.new, "model.<stack>.layers.<layer>.mlp.router.selection_bias")
-    result = to_weft(weights, source.table(config, source_config), config, shapes, new)
-    # names as they are in the file
-    for names in (result.missing, result.unexpected, result.wrong):
-        names[:] = [name.removeprefix(prefix) for name in names]
-    if not result.fits:
-        raise DoesNotFit(source, result)
-    return Conversion(source, config, model_class, result, source_config)
 
 
 def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[str, Any] | None = None) -> Weights:
@@ -281,7 +220,7 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
     source.check_computes(model.config, source_config or {})
     weights = {
         key: tensor
-        for key, tensor in _saved_tensors(model).items()
+        for key, tensor in saved_tensors(model).items()
         if not any(match(pattern, key) is not None for pattern in source.new)
     }
     return from_weft(weights, source.table(model.config, source_config or {}), model.config)

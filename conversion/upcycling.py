@@ -1,7 +1,6 @@
 """Sparse upcycling: makes a sparse model from a dense one, with copies of its feed-forwards as experts."""
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from ..configuration.fields import TRAINING_FIELDS
 from ..modeling import WeftPreTrainedModel
 from ..modeling.checks import check_merged
 
-LayerTypes = Sequence[str] | str
+_LAYER_TYPES = {"encoder_mlp_layer_types", "decoder_mlp_layer_types"}
 
 
 def upcycle(
@@ -19,8 +18,7 @@ def upcycle(
     num_experts: int = 8,
     num_experts_per_tok: int = 2,
     *,
-    encoder_mlp_layer_types: LayerTypes = "sparse",
-    decoder_mlp_layer_types: LayerTypes = "sparse",
+    every: int | None = None,
     seed: int = 0,
     **fields,
 ) -> WeftPreTrainedModel:
@@ -37,10 +35,10 @@ def upcycle(
         model: a model with dense layers only. It is not changed.
         num_experts: the number of experts in each sparse layer.
         num_experts_per_tok: the number of experts that each token is sent to.
-        encoder_mlp_layer_types, decoder_mlp_layer_types: `"dense"` or `"sparse"` for each layer, or one of the two
-            words for all layers.
+        every: every which layer of both stacks becomes sparse. Defaults to 2, or 1 in a stack of one layer.
         seed: the seed of the routers' initial weights.
-        **fields: fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`.
+        **fields: fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`; or
+            `encoder_mlp_layer_types` and `decoder_mlp_layer_types`, in place of `every`.
 
     Returns:
         The sparse model, of the class of `model`.
@@ -49,25 +47,26 @@ def upcycle(
         ValueError: the model is of another family, it has an adapter or a sparse layer already, no layer would be
             sparse, or the fields would change the outputs.
     """
-    changes: dict[str, Any] = {
-        "num_experts": num_experts,
-        "num_experts_per_tok": num_experts_per_tok,
-        "encoder_mlp_layer_types": encoder_mlp_layer_types,
-        "decoder_mlp_layer_types": decoder_mlp_layer_types,
-        "norm_topk_prob": num_experts_per_tok > 1,
-        "expert_capacity_factor": None,
-        "moe_intermediate_size": None,
-    }
     check_merged(model)
     # by its fields, because code that travels with weights has the family's classes in a module of its own
     if not hasattr(getattr(model, "config", None), "has_sparse_layers"):
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
-    base = model.config.to_dict() | changes
+    base = model.config.to_dict() | {
+        "num_experts": num_experts,
+        "num_experts_per_tok": num_experts_per_tok,
+        "norm_topk_prob": num_experts_per_tok > 1,
+        "expert_capacity_factor": None,
+        "moe_intermediate_size": None,
+    }
+    for stack in ("encoder", "decoder"):
+        numbers = range(1, getattr(model.config, f"{stack}_layers") + 1)
+        step = every or min(2, len(numbers))
+        base[f"{stack}_mlp_layer_types"] = ["dense" if number % step else "sparse" for number in numbers]
     config = type(model.config)(**(base | fields))
     changes_of_fields = [name for name in fields if fields[name] != base.get(name) and not name.startswith("router_")]
-    if others := [name for name in changes_of_fields if name not in TRAINING_FIELDS]:
+    if others := [name for name in changes_of_fields if name not in TRAINING_FIELDS | _LAYER_TYPES]:
         raise ValueError(f"{', '.join(others)} would make the sparse model differ from the dense one from the start.")
     if not config.has_sparse_layers:
         raise ValueError("No layer would be sparse: name at least one in the layer types (--every N).")

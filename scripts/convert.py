@@ -62,16 +62,7 @@ def main(args: argparse.Namespace) -> None:
 
     from weftformer.common.atomic import atomic_folder
     from weftformer.common.overrides import parse_overrides
-    from weftformer.conversion import (
-        SOURCES,
-        DoesNotFit,
-        clean_keys,
-        convert,
-        detect,
-        read_source_config,
-        read_tokenizer,
-        read_weights,
-    )
+    from weftformer.conversion import SOURCES, DoesNotFit, convert, read_tokenizer
     from weftformer.conversion.source import HEADS
     from weftformer.hub import converted_card, loadable_name
 
@@ -79,17 +70,18 @@ def main(args: argparse.Namespace) -> None:
         raise ValueError(f"there is no source {args.source!r}: choose from {', '.join(SOURCES)}.")
     folder = args.path if args.path.is_dir() else args.path.parent
     with atomic_folder(args.out) as staging:
-        weights = clean_keys(read_weights(args.path), _renames(args.rename))
-        source_config = read_source_config(args.source_config or folder)
-        source = SOURCES[args.source] if args.source else detect(weights, source_config)
         overrides = parse_overrides(args.config_overrides)
         if args.heads is not None:
             overrides = dict.fromkeys(HEADS, args.heads) | overrides
         try:
-            conversion = convert(weights, source, preset=args.preset, source_config=source_config, overrides=overrides)
+            conversion = convert(
+                args.path, args.source and SOURCES[args.source], renames=_renames(args.rename), preset=args.preset,
+                source_config=args.source_config, overrides=overrides,
+            )  # fmt: skip
         except DoesNotFit as error:
             print(error.found.describe())
             raise ValueError(error.summary) from error
+        source, source_config = conversion.source, conversion.source_config
         heading = f"source      {source.name}: {source.title}"
         print(*filter(None, (heading, conversion.found.describe(), source.training)), sep="\n")
         model = conversion.build()

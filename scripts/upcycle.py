@@ -31,14 +31,7 @@ def main(args: argparse.Namespace) -> None:
     check_family(args.model, args.trust_remote_code)
     with atomic_folder(args.out) as staging:
         dense = load(AutoModelForSeq2SeqLM, args.model, trust_remote_code=args.trust_remote_code)
-        layer_types = {
-            f"{stack}_mlp_layer_types": [
-                "sparse" if (index + 1) % (args.every or min(2, layers)) == 0 else "dense" for index in range(layers)
-            ]
-            for stack in ("encoder", "decoder")
-            if (layers := getattr(dense.config, f"{stack}_layers"))
-        }
-        sparse = upcycle(dense, args.experts, args.experts_per_token, seed=args.seed, **layer_types)
+        sparse = upcycle(dense, args.experts, args.experts_per_token, every=args.every, seed=args.seed)
         tokenizer = read_tokenizer(args.model)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from weftformer.conversion import convert, export, read_source_config, read_weights
+from weftformer.conversion import convert, export, read_weights
 from weftformer.conversion.source import _PREFIX_IN_MODEL, NO_ATTENTION_POSITIONS
 
 from .references import (
@@ -128,13 +128,13 @@ def test_dropout_is_that_of_the_original(name, rates):
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if name.startswith(("bart", "t5"))])
 def test_a_folder_that_transformers_saved_gives_the_same(name, tmp_path):
-    """It has one copy of what is tied, and the fields that say what is."""
+    """It has one copy of what is tied, and the fields that say what is. Its source is found."""
     reference = CASES[name]()
     reference.module.save_pretrained(tmp_path)
     weights, held = read_weights(tmp_path), reference.converted()
     assert len(weights) < len(reference.module.state_dict()) or not reference.module.config.tie_word_embeddings
-    saved = convert(weights, reference.kind, source_config=read_source_config(tmp_path))
-    assert saved.config.to_dict() == held.config.to_dict()
+    saved = convert(tmp_path)
+    assert saved.source is reference.kind and saved.config.to_dict() == held.config.to_dict()
     assert saved.found.weights.keys() == held.found.weights.keys()
     assert all(torch.equal(tensor, held.found.weights[key]) for key, tensor in saved.found.weights.items())
 

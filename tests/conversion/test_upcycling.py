@@ -29,7 +29,7 @@ def dense(**fields):
 def test_step_0_is_the_dense_model(kind, per_token):
     model = dense(**KINDS[kind])
     model.generation_config.update(max_new_tokens=6, num_beams=3)
-    sparse = upcycle(model, 4, per_token)
+    sparse = upcycle(model, 4, per_token, every=1)
     expected = model(input_ids=IDS, labels=LABELS)
     found = sparse(input_ids=IDS, labels=LABELS)
     torch.testing.assert_close(found.logits, expected.logits, atol=1e-10, rtol=1e-10)
@@ -52,6 +52,8 @@ def test_step_0_of_one_expert_is_nearly_the_dense_model(kind):
 
 
 def test_chosen_layers_only_and_a_stack_alone():
+    assert upcycle(dense()).config.decoder_mlp_layer_types == ["dense", "sparse", "dense"]
+    assert upcycle(tiny_model(decoder_layers=1)).config.decoder_mlp_layer_types == ["sparse"]
     sparse = upcycle(
         dense(), 3, 2, encoder_mlp_layer_types="dense", decoder_mlp_layer_types=["dense", "sparse", "dense"]
     )

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 
 import pytest
 
-from weftformer.conversion import upcycle
+from weftformer.conversion import convert, upcycle
 from weftformer.inference.scoring import score_pairs
 from weftformer.routes import Constraints, PlanSettings
 from weftformer.routes.planning.planner import RoutePlanner
@@ -55,6 +55,7 @@ def plain(value):
         ("plan", "routes plan", {}),
         ("expand", "routes expand", {"number": "n"}),
         ("upcycle", "upcycle", {"experts": "num_experts", "experts_per_token": "num_experts_per_tok"}),
+        ("convert", "convert", {"rename": "renames", "config_overrides": "overrides"}),
         ("evaluate", "evaluate", {}),
     ],
 )
@@ -64,6 +65,7 @@ def test_defaults_differ_where_the_table_says(door, command, names, planner):
         "plan": [of_function(RoutePlanner.stream) | settings, of_requests(planner, "/plan")],
         "expand": [of_function(RoutePlanner.expand) | settings, of_requests(planner, "/expand")],
         "upcycle": [of_function(upcycle)],
+        "convert": [of_function(convert)],
         "evaluate": [of_function(score_pairs)],
     }[door]
     doors.append({names.get(name, name): default for name, default in of_command(command).items()})
