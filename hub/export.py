@@ -1,12 +1,12 @@
 """Writes the model's code beside its weights, so that the folder loads with transformers alone.
 
-transformers copies the files of a custom model into one flat folder, and follows only imports within it. So the files
-of `configuration` and `modeling`, and `common/rules.py`, are written into one folder here, and their imports are
-rewritten. They contain the model and the plain path of decoding. The fast path and the splitting over processes come
-only with the installed package: they use many private names of transformers, which a later version may not have.
-`modeling/transformers_names.py` imports the other private names.
+The code is one file: the modules of `configuration` and `modeling`, and `common/rules.py`, one after the other. A
+folder for it would not last: when transformers saves a loaded model again, it copies files flat and corrects only one
+name in `auto_map`. The file contains the model and the plain path of decoding. The fast path and the splitting over
+processes come only with the installed package: they use many private names of transformers, which a later version may
+not have. `modeling/transformers_names.py` imports the other private names.
 
-A model of a subclass travels with the file of that class and the files that it imports, rewritten in the same way.
+A model of a subclass travels with the file of that class and the files that it imports, whose imports are rewritten.
 """
 
 import ast
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
@@ -37,8 +38,11 @@ _PACKAGES = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
 # Code that transformers has loaded from a folder or from the Hub.
 _LOADED = "transformers_modules."
+# The file of the model's code, and the module that becomes it with all others.
+CODE_FILE, _CODE = "modeling_weft.py", f"{_PACKAGE}.modeling.modeling_weft"
+_HEADER = "# The modules of Weft that transformers needs for this model where `weftformer` is not installed.\n"
 AUTO_MAP = {
-    "AutoConfig": "configuration_weft.WeftConfig",
+    "AutoConfig": "modeling_weft.WeftConfig",
     "AutoModel": "modeling_weft.WeftModel",
     "AutoModelForSeq2SeqLM": "modeling_weft.WeftForConditionalGeneration",
 }
@@ -46,19 +50,34 @@ AUTO_MAP = {
 _saved_class: ContextVar[type | None] = ContextVar("_saved_class", default=None)
 
 
-def _exported_paths() -> list[Path]:
+@cache
+def exported_modules() -> dict[str, Path]:
+    """Return the files whose code travels, by the names of their modules."""
     paths = [path for package in _PACKAGES for path in sorted((ROOT / package).glob("*.py"))]
-    return [ROOT / "common" / "rules.py", *(path for path in paths if path.stem not in _STAYS_HERE)]
+    paths = [ROOT / "common" / "rules.py", *(path for path in paths if path.stem not in _STAYS_HERE)]
+    return {f"{_PACKAGE}.{path.parent.name}.{path.stem}": path for path in paths}
 
 
 @cache
-def flat_files() -> dict[str, str]:
-    """Return the texts of the exported files by file name, with imports within one folder."""
-    return {path.name: _flattened(_module_of(path), path.read_text(encoding="utf-8"))[0] for path in _exported_paths()}
+def code_text() -> str:
+    """Return the text of the one file: each module comes after those that it imports."""
+    texts, imports = dict[str, str](), dict[str, list[str]]()
+    for module, path in exported_modules().items():
+        text = path.read_text(encoding="utf-8")
+        lines, imports[module] = text.split("\n"), []
+        for node in reversed(ast.parse(text).body):  # from the end, so that numbers stay right
+            if isinstance(node, ast.ImportFrom) and node.level:
+                imports[module].append(_source(module, node))
+                names = [f"{alias.asname} = {alias.name}" for alias in node.names if alias.asname]
+                lines[node.lineno - 1 : node.end_lineno] = names
+        texts[module] = "\n".join([f"# {path.relative_to(ROOT).as_posix()}", *lines])
+    return "\n\n".join([_HEADER, *(texts[module] for module in TopologicalSorter(imports).static_order())])
 
 
-def _module_of(path: Path) -> str:
-    return f"{_PACKAGE}.{path.parent.name}.{path.stem}"
+def _source(module: str, node: ast.ImportFrom) -> str:
+    """Return the full name of the module that an import of a module names."""
+    package = module.split(".")[: -node.level] if node.level else []
+    return ".".join([*package, *(node.module or "").split(".")]).strip(".")
 
 
 def export_code(folder: str | os.PathLike, config_class: type | None = None) -> dict[str, str]:
@@ -125,7 +144,7 @@ def code_of(model_class: type | None, config_class: type | None) -> tuple[dict[s
             message says what to change. For a class that was not registered, there is a warning, and `auto_map` does
             not name it.
     """
-    files, auto_map = flat_files(), dict(AUTO_MAP)
+    files, auto_map = {CODE_FILE: code_text()}, dict(AUTO_MAP)
     if model_class is not None and model_class.__module__.startswith(_LOADED):  # all of its code travels already
         files = {}
     for kind in (config_class, model_class):
@@ -193,7 +212,7 @@ def _joined(files: dict[str, str], others: dict[str, str]) -> dict[str, str]:
     return files | others
 
 
-def _flattened(module: str, text: str, first: str = _PACKAGE) -> tuple[str, list[str]]:
+def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
     """Return the text of a module with imports within one folder, and the modules beside `first` that it imports.
 
     Raises:
@@ -211,29 +230,24 @@ def _flattened(module: str, text: str, first: str = _PACKAGE) -> tuple[str, list
                         f'"from {alias.name} import ..." with the names.'
                     )
             continue
-        package = module.split(".")[: -node.level] if node.level else []
-        source = ".".join([*package, *(node.module or "").split(".")]).strip(".")
+        source = _source(module, node)
         if not _travels(source, first):
             continue
-        names_by_home: dict[str, list[str]] = {}
         for alias in node.names:
-            home = _home(source, alias.name)
-            name = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
-            names_by_home.setdefault(home, []).append(name)
-        modules += [home for home in names_by_home if home.split(".")[0] != _PACKAGE]
-        statements = [f"from .{home.rsplit('.', 1)[-1]} import {', '.join(n)}" for home, n in names_by_home.items()]
-        start, end = starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 1) - 1]
-        end += node.end_col_offset or 0
-        if len(statements) == 1:  # the names stay as they are laid out
-            end, statements = data.index(b" import", start), [statements[0].partition(" import")[0]]
-        data = data[:start] + ("\n" + " " * node.col_offset).join(statements).encode() + data[end:]
+            _check_travels(source, alias.name)
+        is_own = source.split(".")[0] != _PACKAGE
+        modules += [source] * is_own
+        start = starts[node.lineno - 1] + node.col_offset
+        end = data.index(b" import", start)  # the names stay as they are laid out
+        home = source if is_own else _CODE
+        data = data[:start] + f"from .{home.rsplit('.', 1)[-1]}".encode() + data[end:]
     return data.decode(), modules
 
 
 def _travels(module: str, first: str) -> bool:
     """Return whether a module is the family's, or stands beside the first one rather than in an installed package."""
-    if _PACKAGE in (module.split(".")[0], first):
-        return module.split(".")[0] == _PACKAGE
+    if module.split(".")[0] == _PACKAGE:
+        return True
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # it is optional, or made without a file
@@ -244,26 +258,20 @@ def _travels(module: str, first: str) -> bool:
     return folder in parents and not site_folders & parents
 
 
-def _home(source: str, name: str) -> str:
-    """Return the module that a name is imported from when all files are in one folder.
-
-    Raises:
-        ValueError: the name is a module, or of a part of Weft that does not travel.
-    """
+def _check_travels(source: str, name: str) -> None:
+    """Raise a ValueError if a name that a module has is itself a module, or of a part of Weft that does not travel."""
     module = import_module(source)
-    modules = set(map(_module_of, _exported_paths()))
     if source.split(".")[0] != _PACKAGE:
         if isinstance(getattr(module, name, None), type(sys)):
             raise ValueError(f'"from {source} import {name}" names a module: write "from {source}.{name} import ...".')
         if hasattr(module, "__path__"):
             raise ValueError(f'"from {source} import {name}" names a package: import from the file that defines it.')
-        return source
-    home = source if source in modules else getattr(getattr(module, name, None), "__module__", source)
-    if home not in modules:
+        return
+    home = source if source in exported_modules() else getattr(getattr(module, name, None), "__module__", source)
+    if home not in exported_modules():
         raise ValueError(
             f'"from {source} import {name}" does not travel, and {home} neither: import it elsewhere, or copy it.'
         )
-    return home
 
 
 def _has_text(path: Path, text: str) -> bool:

@@ -1,69 +1,57 @@
-"""The code that travels with the weights: complete, flat, never half written, and enough for other processes."""
+"""The code that travels with the weights: one file, complete, never half written, and enough for other processes."""
 
 import ast
 import json
 import os
-import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
-from transformers.dynamic_module_utils import get_relative_import_files
 
 from weftformer import WeftConfig, WeftForConditionalGeneration, WeftModel
 from weftformer.hub import export_code
-from weftformer.hub.export import AUTO_MAP, ROOT, flat_files
+from weftformer.hub.export import AUTO_MAP, CODE_FILE, ROOT, code_text, exported_modules
 
 from .. import models
 from ..models import IDS, TARGET, TINY_CONFIG, tiny_model
 
 
-def imported(text: str) -> set[str]:
-    """Return the modules that a file imports: `.name` from its own folder, or the first part of a full name."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom):
-            found.add("." * node.level + node.module if node.level else node.module.split(".")[0])
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-    return found
-
-
 def test_only_changed_files_are_written_again(tmp_path):
     export_code(tmp_path)
-    (tmp_path / "masks.py").write_text("old")
-    before = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
+    before = (tmp_path / CODE_FILE).stat().st_ino
     export_code(tmp_path)
-    assert (tmp_path / "masks.py").read_text() == flat_files()["masks.py"]
-    assert {name for name, inode in before.items() if (tmp_path / name).stat().st_ino != inode} == {"masks.py"}
+    assert (tmp_path / CODE_FILE).stat().st_ino == before
+    (tmp_path / CODE_FILE).write_text("old")
+    export_code(tmp_path)
+    assert (tmp_path / CODE_FILE).read_text() == code_text()
 
 
 def test_fast_path_and_splitting_over_processes_stay_here():
-    here = {path.name for path in (ROOT / "modeling" / "decoding").glob("*.py")} | {"parallel.py"}
-    assert len(here) > 5 and not here & set(flat_files())
+    assert len(exported_modules()) > 10
+    assert not [name for name in exported_modules() if ".decoding." in name or name.endswith("parallel")]
 
 
-def test_every_import_is_of_the_same_folder_or_of_what_transformers_needs():
-    files = flat_files()
-    allowed = {"torch", "transformers", "huggingface_hub", "safetensors"}
-    for name, text in files.items():
-        compile(text, name, "exec")
-        for module in imported(text):
-            if module.startswith("."):
-                assert re.fullmatch(r"\.\w+", module) and f"{module[1:]}.py" in files, f"{name}: {module}"
-            else:
-                assert module in allowed | sys.stdlib_module_names, f"{name}: {module}"
+def test_imports_are_of_what_transformers_needs():
+    nodes = list(ast.walk(ast.parse(code_text())))
+    assert not [node for node in nodes if isinstance(node, ast.ImportFrom) and node.level]
+    names = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    found = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    assert found == {"torch", "transformers", "huggingface_hub", "safetensors"}
 
 
-def test_transformers_follows_every_import(tmp_path):
-    """It copies what `from .name import` names, and nothing that `from . import name` does."""
-    export_code(tmp_path)
-    found = {Path(path).name for path in get_relative_import_files(tmp_path / "modeling_weft.py")}
-    assert found | {"modeling_weft.py"} == set(flat_files())
+def test_a_name_means_the_same_in_all_modules():
+    """They become one module."""
+    meanings = {}
+    for module in exported_modules():
+        for name, value in vars(import_module(module)).items():
+            if not name.startswith("__") and name != "logger":
+                assert meanings.setdefault(name, value) is value, f"{module}.{name}"
 
 
 @pytest.mark.parametrize("kind", [WeftConfig, WeftModel, WeftForConditionalGeneration])
@@ -71,7 +59,7 @@ def test_every_save_writes_the_code_and_names_it(kind, tmp_path):
     config = WeftConfig(**TINY_CONFIG)
     (config if kind is WeftConfig else kind(config)).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == AUTO_MAP
-    assert {path.name: path.read_text() for path in tmp_path.glob("*.py")} == flat_files()
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.py")} == {CODE_FILE: code_text()}
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".") or path.is_dir()]
 
 
@@ -181,7 +169,7 @@ def test_without_weft_scores_texts_and_saved_folder_are_the_same(saved):
         one, two = (json.loads((folder / "config.json").read_text()) for folder in folders)
         # the second process knows the classes it has loaded, under the names it loaded them by
         assert one.pop("auto_map").items() >= two.pop("auto_map").items() >= {
-            ("AutoConfig", "configuration_weft.WeftConfig"), ("AutoModelForSeq2SeqLM", "modeling_weft.WeftForConditionalGeneration")
+            ("AutoConfig", "modeling_weft.WeftConfig"), ("AutoModelForSeq2SeqLM", "modeling_weft.WeftForConditionalGeneration")
         }  # fmt: skip
         assert one == two
 

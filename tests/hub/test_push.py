@@ -9,7 +9,7 @@ from huggingface_hub import HfApi, ModelCard
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainingArguments
 
 from weftformer import WeftForConditionalGeneration, WeftModel
-from weftformer.hub.export import flat_files
+from weftformer.hub.export import CODE_FILE
 from weftformer.hub.trained import training_table
 from weftformer.tokenization import train_tokenizer
 from weftformer.training import WeftTrainer
@@ -21,7 +21,7 @@ IDS = torch.tensor([[5, 6, 7, 8]])
 REPOSITORY, WEIGHTS = "someone/model", "model.safetensors"
 MODEL = {
     "config.json", "generation_config.json", WEIGHTS, "training_args.bin", "tokenizer.json", "tokenizer_config.json",
-    *flat_files(),
+    CODE_FILE,
 }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def build(kind=WeftForConditionalGeneration, **fields):
 def test_a_whole_model_is_pushed_with_its_code_and_a_card(kind, hub):
     model = build(kind)
     model.push_to_hub(REPOSITORY)
-    expected = {"config.json", "model.safetensors", "README.md", *flat_files()}
+    expected = {"config.json", "model.safetensors", "README.md", CODE_FILE}
     expected |= {"generation_config.json"} if kind is WeftForConditionalGeneration else set()
     assert hub.files(REPOSITORY) == expected
     assert len(hub.pushed) == 1

@@ -146,12 +146,13 @@ def test_subclass_is_the_same_elsewhere(files, tmp_path, kind, weft):
     model = randomized(model_class(model_class.config_class(**TINY_CONFIG, **fields))).eval()
     folder = tmp_path / "saved"
     model.save_pretrained(folder)
-    config_name = f"{module.__name__}.GatedConfig" if fields else "configuration_weft.WeftConfig"
+    config_name = f"{module.__name__}.GatedConfig" if fields else "modeling_weft.WeftConfig"
     assert auto_map(folder) == {"AutoConfig": config_name, "AutoModelForSeq2SeqLM": f"{module.__name__}.{kind}"}
     assert json.loads((folder / "config.json").read_text()).get("is_strong") == (False if fields else None)
     # the same text, but for its imports
     text = (folder / f"{module.__name__}.py").read_text()
-    assert "from .modeling_weft import WeftForConditionalGeneration as Base" in text
+    names = "(\n    WeftConfig,\n    WeftForConditionalGeneration as Base,\n)"
+    assert f"from .modeling_weft import {names}\nfrom .modeling_weft import SelfAttention\n" in text
     assert (folder / f"{module.__name__}_gates.py").read_text() == GATES
 
     inputs = tmp_path / "inputs.safetensors"
@@ -192,7 +193,7 @@ REFUSED = {
     "imports a package": ("import weftformer\n" + MODEL, {}, 'has "import weftformer"'),
     "imports training": ("from weftformer.training import WeftTrainer\n" + MODEL, {}, "training.* does not travel"),
     "imports a module": ("import beside\n" + MODEL, {"beside": ""}, 'has "import beside"'),
-    "has the name of a file of Weft": (MODEL, {"gates": "masks"}, r"two files are named masks\.py"),
+    "has the name of Weft's file": (MODEL, {"gates": "modeling_weft"}, r"two files are named modeling_weft\.py"),
     "is local": (
         MODEL + "\n\ndef build():\n    class Local(Base): ...\n    return Local\n\n\nGatedWeft = build()\n", {},
         "Local cannot be saved with its code: it is defined inside a function"),
@@ -205,7 +206,7 @@ def test_code_that_cannot_travel_is_refused(files, tmp_path, case):
     model_class = files(text, **options).GatedWeft
     model = model_class(WeftConfig(**TINY_CONFIG))
     model.save_pretrained(tmp_path / "unregistered")  # with a warning
-    assert auto_map(tmp_path / "unregistered") == {"AutoConfig": "configuration_weft.WeftConfig"}
+    assert auto_map(tmp_path / "unregistered") == {"AutoConfig": "modeling_weft.WeftConfig"}
     model_class.register_for_auto_class("AutoModelForSeq2SeqLM")
     with pytest.raises(ValueError, match=words):
         model.save_pretrained(tmp_path / "saved")
