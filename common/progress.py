@@ -48,10 +48,8 @@ class Progress(tqdm):
         if self.is_bar and not self._has_stages:
             Thread(target=self._tick, daemon=True).start()
         self._has_stages = True
-        form = _BAR if self.is_bar else _LINE
         for part in (", {rate_noinv_fmt}", "<{remaining}", _LEFT):  # of stages, which differ
-            form = form.replace(part, "")
-        self.bar_format = form
+            self.bar_format = self.bar_format.replace(part, "")
         self.set_description_str(f"{self._what} {stage}")
 
     def _tick(self) -> None:

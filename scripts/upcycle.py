@@ -36,9 +36,7 @@ def main(args: argparse.Namespace) -> None:
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
         sparse.save_pretrained(staging)
-        name = loadable_name(args.out)
-        upcycled_card(sparse, name, args.model.resolve().name, has_tokenizer=tokenizer is not None).save(
-            staging / "README.md"
-        )
+        names = loadable_name(args.out), args.model.resolve().name
+        upcycled_card(sparse, *names, has_tokenizer=tokenizer is not None).save(staging / "README.md")
     sizes = [f"{model.num_parameters():,}" for model in (dense, sparse)]
     print(f"Saved the sparse model in {args.out}: {sizes[1]} parameters, {sizes[0]} before.")

@@ -1,10 +1,9 @@
 """Pages that show routes, and what notebooks show."""
 
+from html import escape
+
 from ..plans import Candidate, Plan
 from ..tree import Route
-
-# The number of routes of a plan that a notebook shows.
-_SHOWN = 5
 
 
 def _repr_svg_(route: Route) -> str | None:
@@ -17,13 +16,15 @@ def _repr_svg_(route: Route) -> str | None:
 
 
 def _repr_html_(plan: Plan) -> str | None:
-    """Return the best routes with their pictures for notebooks, or None if a library for them is not installed."""
+    """Return the page of the routes for notebooks, or None if a library for it is not installed. It has a frame, so
+    that its style and its names are not those of other cells.
+    """
     try:
-        from .page import NOTEBOOK_STYLE, plan_html
-
-        return NOTEBOOK_STYLE + plan_html(plan, _SHOWN)
+        from .page import routes_page
     except ImportError:
         return None
+    page = escape(routes_page([plan]))
+    return f'<iframe title="Routes" width="100%" height="720" frameborder="0" srcdoc="{page}"></iframe>'
 
 
 def _repr_html_of_one(candidate: Candidate) -> str | None:

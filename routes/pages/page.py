@@ -1,5 +1,5 @@
 """Routes as HTML: one page with those of many targets, as a single file that needs neither a server nor a network, and
-the routes of plans for another page, such as a notebook or the page of `weftformer serve`.
+the routes of plans for the page of `weftformer serve`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,10 @@ from ..drawing.layout import nodes
 from ..drawing.picture import LOOKS, Picture, route_picture
 from ..drawing.svg import picture_svg
 from ..family import __version__
-from ..plans import IDEAS, Candidate, Plan, steps_in_words
+from ..plans import IDEAS, Candidate, Plan
 from ..stock.offers import Offer
 from ..tree import Route
 
-# Pages with their own style sheet have more rules.
-NOTEBOOK_STYLE = """<style>
-.weft-routes details { margin-top: 8px; } .weft-routes summary { display: list-item; cursor: pointer; }
-.weft-steps { padding-left: 0; list-style: none; } .weft-steps .kind { font-weight: 600; }
-.weft-routes summary > *, .weft-steps span { margin-right: 10px; }
-.weft-view { overflow-x: auto; }
-</style>"""
 _HERE = Path(__file__).parent
 # The largest width and height of a reactant beside the name of the last reaction.
 _THUMBNAIL = 200.0, 90.0
@@ -175,23 +168,6 @@ def build_page(*, has_key: bool, has_stock: bool, example: str = "") -> tuple[st
     style = page_style("build")
     facts = {"has_key": has_key, "has_stock": has_stock, "example": example}
     return templates().get_template("build.html").render(style=Markup(style), script=Markup(script), **facts), script
-
-
-def plan_html(plan: Plan, most: int = 10) -> str:
-    """Draw the distinct routes of a plan, best first, each with its picture and the judgement of its steps.
-
-    Only the first is expanded.
-
-    Args:
-        plan: the plan.
-        most: the largest number of routes to draw.
-
-    Returns:
-        HTML elements without a style sheet.
-    """
-    pictures = [(candidate, _picture(candidate)) for candidate in plan.distinct[:most]]
-    rows = [(candidate, Markup(picture_svg(picture)), f"{picture.width:.0f}") for candidate, picture in pictures]
-    return templates().get_template("plan.html").render(plan=plan, shown=rows)
 
 
 def answer_html(plans: Iterable[Plan]) -> str:
@@ -335,7 +311,7 @@ def templates() -> Environment:
     environment = html.templates(_HERE)
     environment.filters |= {"score": _score, "patent": _patent, "is_nan": math.isnan, "is_finite": math.isfinite}
     environment.filters |= {"build_link": _build_link, "build_step_link": lambda at, route: _build_link(route, at)}
-    environment.globals |= {"counted": counted, "ideas": IDEAS, "steps_in_words": steps_in_words, "has_builder": False}
+    environment.globals |= {"counted": counted, "ideas": IDEAS, "has_builder": False}
     return environment
 
 

@@ -79,3 +79,12 @@ def test_a_phone_shows_the_target_in_letters_that_can_be_read(open_page, tmp_pat
     assert page.locator("#t1-r1 .reaction text").first.bounding_box()["height"] > 8
     before = page.locator("#t1-r1 .row.tools").evaluate("tools => getComputedStyle(tools, '::after').content")
     assert before == '"more to the right: drag"'  # beside the picture, not on it
+
+
+def test_a_notebook_shows_the_page_in_a_frame(open_page, tmp_path):
+    cells = PLANS[0]._repr_html_() + PLANS[1]._repr_html_()  # one below the other
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><meta charset=utf-8>{cells}")
+    frames = open_page((tmp_path / "notebook.html").as_uri()).frame_locator("iframe")
+    expect(frames.first.locator(".route:visible")).to_have_count(2)
+    frames.last.locator("[data-do=in]").click()
+    expect(frames.last.locator(".route output")).to_have_text("125%")
