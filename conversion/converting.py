@@ -26,17 +26,10 @@ from .table import to_weft
 SOURCES: dict[str, Source] = {
     module.SOURCE.name: module.SOURCE
     for module in (
-        torch_transformer,
-        transformers_bart,
-        transformers_t5,
-        directmultistep,
-        symm_learning,
-        haiku,
-        tutorial,
-        notebook,
-        seq2seq,
+        torch_transformer, transformers_bart, transformers_t5, directmultistep, symm_learning, haiku, tutorial,
+        notebook, seq2seq,
     )
-}
+}  # fmt: skip
 
 
 def detect(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any] | None = None) -> Source:

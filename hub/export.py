@@ -38,8 +38,8 @@ _PACKAGES = ("configuration", "modeling")
 _STAYS_HERE = ("__init__", "parallel")
 # Code that transformers has loaded from a folder or from the Hub.
 _LOADED = "transformers_modules."
-# The file of the model's code, and the module that becomes it with all others.
-CODE_FILE, _CODE = "modeling_weft.py", f"{_PACKAGE}.modeling.modeling_weft"
+# The file of the model's code.
+CODE_FILE = "modeling_weft.py"
 _HEADER = "# The modules of Weft that transformers needs for this model where `weftformer` is not installed.\n"
 AUTO_MAP = {
     "AutoConfig": "modeling_weft.WeftConfig",
@@ -99,7 +99,8 @@ def export_code(folder: str | os.PathLike, config_class: type | None = None) -> 
     folder = Path(folder)
     files, auto_map = code_of(_saved_class.get(), config_class)
     folder.mkdir(parents=True, exist_ok=True)
-    files = {name: text for name, text in files.items() if not _has_text(folder / name, text)}
+    here = {name: (folder / name).read_bytes() for name in files if (folder / name).is_file()}
+    files = {name: text for name, text in files.items() if here.get(name) != text.encode()}
     if files:
         with staging_folder(folder, f".saving-code-{uuid.uuid4().hex}") as staging:
             staging.mkdir(parents=True)
@@ -239,8 +240,8 @@ def _flattened(module: str, text: str, first: str) -> tuple[str, list[str]]:
         modules += [source] * is_own
         start = starts[node.lineno - 1] + node.col_offset
         end = data.index(b" import", start)  # the names stay as they are laid out
-        home = source if is_own else _CODE
-        data = data[:start] + f"from .{home.rsplit('.', 1)[-1]}".encode() + data[end:]
+        stem = source.rsplit(".", 1)[-1] if is_own else CODE_FILE.removesuffix(".py")
+        data = data[:start] + f"from .{stem}".encode() + data[end:]
     return data.decode(), modules
 
 
@@ -272,7 +273,3 @@ def _check_travels(source: str, name: str) -> None:
         raise ValueError(
             f'"from {source} import {name}" does not travel, and {home} neither: import it elsewhere, or copy it.'
         )
-
-
-def _has_text(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
