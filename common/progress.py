@@ -28,6 +28,8 @@ class Progress(tqdm):
         is_shown: whether to show anything.
     """
 
+    bar_format: str
+
     def __init__(self, what: str, total: int | None, unit: str, *, done: int = 0, is_shown: bool = True):
         self.is_bar, self._what, self._has_stages = sys.stderr.isatty(), what, False
         form = _LINE if total is not None else _LINE.replace(" of {total_fmt}", "").replace(_LEFT, "")
