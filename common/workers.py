@@ -61,11 +61,11 @@ class WorkerProcesses:
         items = iter(items)
         batches = iter(lambda: list(itertools.islice(items, _BATCH)), [])
         first, second = next(batches, []), next(batches, [])
+        tasks: Iterable[list[Any]] = itertools.chain([first, second], batches)
         if (self._count == 1 and self._seconds is None) or not second:
-            for item in itertools.chain(first, second, *batches):
+            for item in itertools.chain.from_iterable(tasks):
                 yield from method(self._subject, item)
             return
-        tasks: Iterable[list[Any]] = itertools.chain([first, second], batches)
         ahead = _AHEAD * self._count
         if self._seconds is not None:  # a process that is ended takes no other item along
             tasks, ahead = ([item] for batch in tasks for item in batch), _BATCH * ahead

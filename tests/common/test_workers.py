@@ -28,6 +28,12 @@ class NeverBegins(Work):
         os._exit(1)
 
 
+def test_one_process_reads_items_as_they_are_needed(monkeypatch):
+    monkeypatch.setattr(workers, "_BATCH", 4)
+    items = iter(range(100))
+    assert next(WorkerProcesses(Work(), 1).map(Work.double, items)) == 0 and next(items) == 8
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_item_that_hangs_is_given_up_and_no_other(monkeypatch, count):
     monkeypatch.setattr(workers, "_BATCH", 4)
