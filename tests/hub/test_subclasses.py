@@ -380,33 +380,34 @@ def test_fields_of_a_subclass_have_the_types_of_their_annotations():
         Smaller(d_model=0)
 
 
-def test_preset_of_another_configuration_is_trained_with_it():
-    try:
-        register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
-        tokenizer = train_tokenizer(["a b"], vocab_size=270)
-        for config in (
-            WeftConfig.from_preset("windowed"),
-            build_config(ModelArguments(preset="windowed"), tokenizer),
-            build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer),
-        ):
-            assert type(config) is WindowedConfig and config.window in (3, 5) and config.d_model == 16
-        assert config.window == 5
-        with pytest.raises(ValueError, match="'windowed'"):
-            register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
-    finally:
-        PRESETS.pop("windowed", None)
+@pytest.fixture
+def presets():
+    """Remove what a test registers."""
+    before = dict(PRESETS)
+    yield
+    PRESETS.clear()
+    PRESETS.update(before)
 
 
-def test_registered_preset():
-    fields = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-    try:
-        for _ in range(2):  # a notebook may run a cell twice
-            register_preset("of-this-test", fields)
-        assert WeftConfig.from_preset("of-this-test", vocab_size=20).d_model == 16
-        with pytest.raises(ValueError, match="'of-this-test' with other fields already"):
-            register_preset("of-this-test", {"d_model": 32})
-    finally:
-        PRESETS.pop("of-this-test", None)
+def test_preset_of_another_configuration_is_trained_with_it(presets):
+    register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
+    tokenizer = train_tokenizer(["a b"], vocab_size=270)
+    for config, window in (
+        (WeftConfig.from_preset("windowed"), 3),
+        (build_config(ModelArguments(preset="windowed"), tokenizer), 3),
+        (build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer), 5),
+    ):
+        assert type(config) is WindowedConfig and (config.window, config.d_model) == (window, 16)
+    with pytest.raises(ValueError, match="'windowed'"):
+        register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
+
+
+def test_registered_preset(presets):
+    for _ in range(2):  # a notebook may run a cell twice
+        register_preset("of-this-test", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1})
+    assert WeftConfig.from_preset("of-this-test", vocab_size=20).d_model == 16
+    with pytest.raises(ValueError, match="'of-this-test' with other fields already"):
+        register_preset("of-this-test", {"d_model": 32})
     with pytest.raises(ValueError, match="d_modle"):
-        register_preset("of-this-test", {"d_modle": 32})
-    assert "of-this-test" not in PRESETS
+        register_preset("of-another", {"d_modle": 32})
+    assert "of-another" not in PRESETS
