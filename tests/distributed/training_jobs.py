@@ -1,4 +1,4 @@
-"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`."""
+"""Functions of two processes that train with `WeftTrainer`; see `worker.py`."""
 
 import json
 import os
