@@ -12,10 +12,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import fit_pairs
-
 from ..conftest import write_backwards
+from . import runs
 
 STEPS = 12
 
@@ -42,22 +40,18 @@ def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
         move(source, target)
 
     fields = {
-        "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1,
-        "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
-        "num_experts": 4, "router_type": "noisy_top_k", "router_bias_update_rate": 0.01,
+        "dropout": 0.1, "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"],
+        "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_type": "noisy_top_k",
+        "router_bias_update_rate": 0.01,
     }  # fmt: skip
     # the run is saved in the middle of its epochs
-    arguments = {
-        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(fields), "tokenizer_vocab_size": 262,
+    settings = {
         "resume_from_checkpoint": "true", "max_steps": steps, "save_strategy": "steps", "save_steps": 2,
         "save_total_limit": 2, "logging_steps": 2, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
-        "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", replace)
-        argv = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-        fit_pairs(*parse_arguments(argv), callbacks=[Reach()])
+        runs.fit(data, folder, fields, **settings, callbacks=[Reach()])
 
 
 @pytest.fixture(scope="module")
