@@ -1,82 +1,62 @@
 """Benchmark cases with a trained text model: translation of the user's texts.
 
-Random weights predict nothing, so only these cases have searches that end. The first contender is a model of
-transformers with the same weights, if one of transformers' BART family has the model's architecture.
+Random weights predict nothing, so only these cases have searches that end. The first contender is transformers'
+Pegasus with the same weights, if it has the model's architecture.
 """
 
 import copy
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
-import transformers
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PegasusConfig, PegasusForConditionalGeneration
 
 import weftformer
 from weftformer.benchmarks.peers import Case, FileCase
 from weftformer.common.tables import text_of
 from weftformer.conversion import SOURCES, export
+from weftformer.conversion.source import NO_ATTENTION_POSITIONS
 from weftformer.conversion.transformers_bart import SAME_NAME
 from weftformer.hub.loading import load_generator
 from weftformer.inference import TextTask
 
-# The names of transformers' classes.
-_FAMILIES = {
-    "BART": ("BartForConditionalGeneration", "BartConfig"),
-    "mBART": ("MBartForConditionalGeneration", "MBartConfig"),
-    "Pegasus": ("PegasusForConditionalGeneration", "PegasusConfig"),
-    "Marian": ("MarianMTModel", "MarianConfig"),
-}
-# The families by `norm_first` and `normalize_embedding`. They differ in nothing else, because the tables of positions
-# are copied.
-_FAMILY_OF = {(False, True): "BART", (True, True): "mBART", (True, False): "Pegasus", (False, False): "Marian"}
+# The positions do not matter, because their tables are copied.
+_FIELDS = {"norm_type": "layernorm", "norm_first": True, "is_gated_act": False, "normalize_embedding": False}
+_PEGASUS = replace(SOURCES["bart"], computes=lambda source_config: [NO_ATTENTION_POSITIONS | _FIELDS])
 
 
-def peer_of(model: weftformer.WeftForConditionalGeneration) -> tuple[str, PreTrainedModel]:
-    """Build the model of transformers' BART family that computes the same as a Weft model.
-
-    Args:
-        model: the Weft model.
-
-    Returns:
-        The name of its family, and the model with the Weft model's weights, dtype and settings of `generate`.
+def pegasus_of(model: weftformer.WeftForConditionalGeneration) -> PegasusForConditionalGeneration:
+    """Build transformers' Pegasus with the weights, the dtype and the settings of `generate` of a Weft model.
 
     Raises:
-        ValueError: no such family has this architecture.
+        ValueError: Pegasus does not have the architecture of the model.
     """
     config = model.config
-    family = _FAMILY_OF[config.norm_first, config.normalize_embedding]
-    model_class, config_class = _FAMILIES[family]
     fields = {name: value for name in SAME_NAME if (value := getattr(config, name)) is not None}
-    peer_config = getattr(transformers, config_class)(
+    peer_config = PegasusConfig(
         **fields,
         tie_word_embeddings=config.tie_word_embeddings,
         max_position_embeddings=max(config.max_source_positions, config.max_target_positions),
         forced_eos_token_id=None,
     )
-    peer = getattr(transformers, model_class)(peer_config).to(model.dtype).eval()
-    weights = export(model, SOURCES["bart"], peer.config.to_dict())
-    for stack in ("encoder", "decoder"):
-        positions = getattr(peer.model, stack).embed_positions
-        table = torch.zeros_like(positions.weight)
+    weights = export(model, _PEGASUS, peer_config.to_dict())
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        table = torch.zeros(peer_config.max_position_embeddings, config.d_model)
         if (module := getattr(model.model, stack).embed_positions) is not None:
-            rows = getattr(config, f"max_{'source' if stack == 'encoder' else 'target'}_positions")
-            offset = getattr(positions, "offset", 0)  # rows before the first position, in BART and mBART
-            table[offset : offset + rows] = module(torch.arange(rows)[None])[0].detach()
+            rows = getattr(config, f"max_{side}_positions")
+            table[:rows] = module(torch.arange(rows)[None])[0].detach()
         weights[f"model.{stack}.embed_positions.weight"] = table
-    weights.setdefault("final_logits_bias", torch.zeros(1, config.vocab_size, dtype=model.dtype))
-    try:
-        peer.load_state_dict(weights)
-    except RuntimeError as error:
-        raise ValueError(f"The weights are not those of {family}: {error}") from error
+    weights.setdefault("final_logits_bias", torch.zeros(1, config.vocab_size))
+    peer = PegasusForConditionalGeneration(peer_config).to(model.dtype).eval()
+    peer.load_state_dict(weights)
     for module in peer.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = config.norm_eps
     peer.generation_config = copy.deepcopy(model.generation_config)
-    return family, peer
+    return peer
 
 
 @dataclass(frozen=True)
@@ -132,9 +112,9 @@ class TranslationCase(FileCase, Case):
         return [self.task.tokenizer(self.lines[n : n + self.batch], padding=True, return_tensors="pt") for n in starts]
 
     def models(self) -> tuple[str, Any, Any, Any]:
-        title, peer = "", None
+        peer = None
         try:
-            title, peer = peer_of(self.task.model)
+            peer = pegasus_of(self.task.model)
         except ValueError as error:
             print(f"{self.name}: transformers is left out. {error}")
-        return title, peer, self.task.model, self.task.tokenizer
+        return "Pegasus", peer, self.task.model, self.task.tokenizer

@@ -63,15 +63,11 @@ def _common(config: WeftConfig) -> list[KeyRule]:
         expert = f"{there}.mlp.experts.<expert>.net.{linear}"
         rules.append(rename(f"{expert}.weight", f"{here}.mlp.experts.{name}", operation=stack_experts()))
         rules.append(rename(f"{expert}.bias", f"{here}.mlp.experts.{name}_bias", operation=stack_experts()))
-    return rules
-
-
-def _stack(stack: str) -> list[KeyRule]:
-    there, here = f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>"
-    attentions, norms = _STACKS[stack]
-    rules = renames(there, here, norms)
-    for theirs, ours in attentions.items():
-        rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
+    for stack, (attentions, norms) in _STACKS.items():
+        there, here = f"{stack}.layers.<layer>", f"model.{stack}.layers.<layer>"
+        rules += renames(there, here, norms)
+        for theirs, ours in attentions.items():
+            rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
     return rules
 
 
@@ -84,8 +80,6 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     steps = "encoder.step_embedding.weight"
     return [
         *_common(config),
-        *_stack("encoder"),
-        *_stack("decoder"),
         rename("decoder.fc_out.<part>", "lm_head.<part>"),
         rename(steps, "model.encoder.condition_proj.weight", operation=TRANSPOSE),
         Ignored(

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
+from ..common.words import first_line
 from ..hub.loading import load
 from ..modeling.loading import TooManyTensors, check_header, check_number, check_weights_files
 from .haiku import flatten
@@ -83,7 +84,7 @@ def _read_file(file: Path) -> Weights:
                 f"{file} contains more than tensors{f' (a {name[1]})' if name else ''}, which could run arbitrary "
                 "code, so Weft does not load it. Save only `model.state_dict()`."
             ) from error
-        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({str(error).partition(chr(10))[0]})"
+        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
         raise ValueError(
             f"{file} is damaged, or its content does not match its file extension{why}: copy or download it again."
         ) from error

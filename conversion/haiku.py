@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..configuration import WeftConfig
 from .operations import TRANSPOSE
-from .shapes import VASWANI, first, has, vaswani_fields
-from .source import Fields, Source
+from .shapes import VASWANI, vaswani_fields
+from .source import Source
 from .table import KeyRule, KeyTable, Weights, rename
 
 _ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "linear": "out_proj"}
@@ -85,7 +84,7 @@ def _linear(there: str, here: str) -> list[KeyRule]:
     return [rename(f"{there}/w", f"{here}.weight", operation=TRANSPOSE), rename(f"{there}/b", f"{here}.bias")]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
+def _table() -> KeyTable:
     rules = [
         rename("embedding/embeddings", "model.shared.weight"),
         rename("source_embedding/embeddings", "model.encoder.embed_tokens.weight"),
@@ -103,25 +102,6 @@ def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
     return rules
 
 
-def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    is_shared = has(weights, "embedding/embeddings")
-    layer = "encoder/layer_<layer>"
-    fields = vaswani_fields(
-        weights,
-        first(weights, "embedding/embeddings", "source_embedding/embeddings"),
-        None if is_shared else first(weights, "target_embedding/embeddings"),
-        {
-            "lm_head_bias": "output/b",
-            "mlp_bias": f"{layer}/feed_forward/linear/b",
-            "attention_bias": f"{layer}/self_attention/query/b",
-            "attention_out_bias": f"{layer}/self_attention/linear/b",
-        },
-        "<stack>/layer_<layer>/feed_forward/linear/w",
-        axis=1,
-    )
-    return fields | {"infer_attention_mask": True}
-
-
 SOURCE = Source(
     name="haiku",
     title="a transformer of Haiku modules",
@@ -130,7 +110,7 @@ SOURCE = Source(
         "decoder/layer_<layer>/cross_attention/query/w",
         "output/w",
     ),
-    fields=_fields,
+    fields=lambda weights, source_config: vaswani_fields(weights, _table(), axis=1) | {"infer_attention_mask": True},
     computes=lambda source_config: [VASWANI],
-    table=_table,
+    table=lambda config, source_config: _table(),
 )

@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from ..configuration import WeftConfig
-from .shapes import VASWANI, first, vaswani_fields
+from .shapes import VASWANI, vaswani_fields
 from .source import Fields, Source
-from .table import KeyRule, KeyTable, rename, renames
+from .table import KeyTable, rename, renames
 
 _ATTENTION = {"W_q": "q_proj", "W_k": "k_proj", "W_v": "v_proj", "W_o": "out_proj"}
 _BLOCKS = {
@@ -32,42 +31,25 @@ _BLOCKS = {
 }
 
 
-def _block(stack: str) -> list[KeyRule]:
-    there, here = f"{stack}.blks.block<layer>", f"model.{stack}.layers.<layer>"
-    rules = []
-    for theirs, ours in _BLOCKS[stack].items():
-        if "norm" in theirs:
-            rules += renames(there, here, {theirs: ours})
-        else:
-            rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
+def _table() -> KeyTable:
+    there, here = "<stack>.blks.block<layer>", "model.<stack>.layers.<layer>"
+    rules = [
+        rename("<stack>.embedding.weight", "model.<stack>.embed_tokens.weight"),
+        *renames(f"{there}.ffn", f"{here}.mlp", {"dense1": "up_proj", "dense2": "down_proj"}),
+        rename("decoder.dense.<part>", "lm_head.<part>"),
+    ]
+    for stack, blocks in _BLOCKS.items():
+        there, here = f"{stack}.blks.block<layer>", f"model.{stack}.layers.<layer>"
+        for theirs, ours in blocks.items():
+            if "norm" in theirs:
+                rules += renames(there, here, {theirs: ours})
+            else:
+                rules += renames(f"{there}.{theirs}", f"{here}.{ours}", _ATTENTION)
     return rules
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
-    there, here = "<stack>.blks.block<layer>", "model.<stack>.layers.<layer>"
-    return [
-        rename("<stack>.embedding.weight", "model.<stack>.embed_tokens.weight"),
-        *renames(f"{there}.ffn", f"{here}.mlp", {"dense1": "up_proj", "dense2": "down_proj"}),
-        *_block("encoder"),
-        *_block("decoder"),
-        rename("decoder.dense.<part>", "lm_head.<part>"),
-    ]
-
-
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    block = "encoder.blks.block<layer>"
-    fields = vaswani_fields(
-        weights,
-        first(weights, "encoder.embedding.weight"),
-        first(weights, "decoder.embedding.weight"),
-        {
-            "lm_head_bias": "decoder.dense.bias",
-            "mlp_bias": f"{block}.ffn.dense1.bias",
-            "attention_bias": f"{block}.attention.W_q.bias",
-            "attention_out_bias": f"{block}.attention.W_o.bias",
-        },
-        "<stack>.blks.block<layer>.ffn.dense1.weight",
-    )
+    fields = vaswani_fields(weights, _table())
     return fields | {"dropout": 0.1, "attention_dropout": 0.1}
 
 
@@ -77,5 +59,5 @@ SOURCE = Source(
     signature=("encoder.blks.block<layer>.attention.W_q.weight", "decoder.blks.block<layer>.attention2.W_q.weight"),
     fields=_fields,
     computes=lambda source_config: [VASWANI],
-    table=_table,
+    table=lambda config, source_config: _table(),
 )

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from ..configuration import WeftConfig
 from .shapes import VASWANI, first, vaswani_fields
 from .source import Fields, Source
 from .table import KeyTable, rename, renames
-from .vocabularies import build_tokenizer, read_vocabularies, special_tokens
+from .vocabularies import build_tokenizer, read_vocabularies, special_tokens, target_pad
 
 _SPECIAL = ("<sos>", "<pad>", "<eos>")
 _ATTENTION = {"fc_q": "q_proj", "fc_k": "k_proj", "fc_v": "v_proj", "fc_o": "out_proj"}
@@ -41,13 +40,7 @@ def _tokenizer(source_config: Mapping[str, Any]) -> PreTrainedTokenizerFast | No
     return build_tokenizer(vocabularies[0], *_SPECIAL, unknown, pattern, lower)
 
 
-def _generation(source_config: Mapping[str, Any]) -> Fields:
-    """Return the target's pad token for `generate`, which pads finished rows with it."""
-    vocabularies = read_vocabularies(source_config)
-    return {"pad_token_id": vocabularies[1]["<pad>"]} if vocabularies else {}
-
-
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
+def _table() -> KeyTable:
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     return [
         rename("<stack>.tok_embedding.weight", "model.<stack>.embed_tokens.weight"),
@@ -65,20 +58,8 @@ _CODE: Fields = {"position_embedding_type": "learned"}
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    layer = "encoder.layers.<layer>"
     source, target = (first(weights, f"{stack}.tok_embedding.weight") for stack in ("encoder", "decoder"))
-    fields = vaswani_fields(
-        weights,
-        source,
-        target,
-        {
-            "lm_head_bias": "decoder.fc_out.bias",
-            "mlp_bias": f"{layer}.positionwise_feedforward.fc_1.bias",
-            "attention_bias": f"{layer}.self_attention.fc_q.bias",
-            "attention_out_bias": f"{layer}.self_attention.fc_o.bias",
-        },
-        "<stack>.layers.<layer>.positionwise_feedforward.fc_1.weight",
-    )
+    fields = vaswani_fields(weights, _table())
     fields |= _CODE | {"infer_attention_mask": True}
     for side, stack in (("source", "encoder"), ("target", "decoder")):
         fields[f"max_{side}_positions"] = len(first(weights, f"{stack}.pos_embedding.weight"))
@@ -104,7 +85,7 @@ SOURCE = Source(
     ),
     fields=_fields,
     computes=lambda source_config: [VASWANI | _CODE],
-    table=_table,
-    generation=_generation,
+    table=lambda config, source_config: _table(),
+    generation=lambda source_config: target_pad(source_config, "<pad>"),
     tokenizer=_tokenizer,
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .table import match
+from .table import KeyTable, match, origin
 
 
 def count(weights: Mapping[str, torch.Tensor], pattern: str, place: str = "layer") -> int:
@@ -48,34 +48,36 @@ VASWANI: dict[str, Any] = {
 }
 
 
-def vaswani_fields(
-    weights: Mapping[str, torch.Tensor],
-    source: torch.Tensor,
-    target: torch.Tensor | None,
-    biases: Mapping[str, str],
-    first_linear: str,
-    axis: int = 0,
-) -> dict[str, Any]:
+def vaswani_fields(weights: Mapping[str, torch.Tensor], table: KeyTable, axis: int = 0) -> dict[str, Any]:
     """Return the fields of a post-norm transformer with ReLU and sinusoidal positions (Vaswani et al. 2017).
 
     Args:
         weights: the source's tensors by its keys.
-        source: embedding table of the source.
-        target: embedding table of the target. None if the two share one.
-        biases: for each field that enables biases, the pattern of a bias's key.
-        first_linear: pattern of the feed-forward's first weight, with `<stack>` and `<layer>`.
-        axis: the axis of this weight whose length is the width of the feed-forward.
+        table: the source's table of keys.
+        axis: the axis of the feed-forward's first weight whose length is the width of the feed-forward.
     """
+
+    def has_key(key: str) -> bool:
+        return origin(key, table) in weights
+
+    is_shared = has_key("model.shared.weight")
+    names = ["shared"] if is_shared else ["encoder.embed_tokens", "decoder.embed_tokens"]
+    source, *target = (first(weights, origin(f"model.{name}.weight", table)) for name in names)
+    layer = "model.encoder.layers.0"
     fields: dict[str, Any] = {
         "vocab_size": source.shape[0],
-        "decoder_vocab_size": None if target is None else target.shape[0],
-        "share_encoder_decoder_embeddings": target is None,
+        "decoder_vocab_size": None if is_shared else target[0].shape[0],
+        "share_encoder_decoder_embeddings": is_shared,
         "tie_word_embeddings": False,
         "d_model": source.shape[1],
         **VASWANI,
+        "lm_head_bias": has_key("lm_head.bias"),
+        "mlp_bias": has_key(f"{layer}.mlp.up_proj.bias"),
+        "attention_bias": has_key(f"{layer}.self_attn.q_proj.bias"),
+        "attention_out_bias": has_key(f"{layer}.self_attn.out_proj.bias"),
     }
     for stack in ("encoder", "decoder"):
-        pattern = first_linear.replace("<stack>", stack)
-        fields[f"{stack}_layers"] = count(weights, pattern)
-        fields[f"{stack}_ffn_dim"] = first(weights, pattern).shape[axis]
-    return fields | {field: has(weights, pattern) for field, pattern in biases.items()}
+        linears = [origin(f"model.{stack}.layers.{n}.mlp.up_proj.weight", table) for n in range(len(weights))]
+        fields[f"{stack}_layers"] = sum(key in weights for key in linears)
+        fields[f"{stack}_ffn_dim"] = first(weights, linears[0]).shape[axis]
+    return fields

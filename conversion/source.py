@@ -214,9 +214,11 @@ def export(model: WeftPreTrainedModel, source: Source, source_config: Mapping[st
             message names the tensor, the fields or the class.
     """
     check_merged(model)
-    kinds = ("WeftForConditionalGeneration", "WeftModel", "WeftEncoder", "WeftDecoder")
-    if type(model).__name__ not in kinds:
-        raise ValueError(f"A {type(model).__name__} may compute other outputs than {source.title}: give a {kinds[0]}.")
+    if type(model) not in _PREFIX_IN_MODEL:
+        raise ValueError(
+            f"A {type(model).__name__} may compute other outputs than {source.title}: give a "
+            "WeftForConditionalGeneration."
+        )
     source.check_computes(model.config, source_config or {})
     weights = {
         key: tensor

@@ -178,11 +178,11 @@ def to_weft(
         if any(match(pattern, key) is not None for pattern in new):
             result.new.append(key)
         else:
-            result.missing.append(f"{_origin(key, table)} (for {key})")
+            result.missing.append(f"{origin(key, table)} (for {key})")
     return result
 
 
-def _origin(key: str, table: KeyTable) -> str:
+def origin(key: str, table: KeyTable) -> str:
     """Return the key or pattern of the source that one of Weft's keys comes from."""
     for rule in (entry for entry in table if isinstance(entry, KeyRule)):
         for target in rule.targets:
@@ -214,7 +214,8 @@ def _apply(rule: KeyRule, fitting: dict[str, Places], weights, config, shapes, r
         if not targets:
             continue  # the keys match, but a model of this configuration has no such tensor
         sources += keys
-        result.wrong += [f"{key} has values that are NaN or infinite" for key in keys if not _is_finite(weights[key])]
+        unusual = [key for key in keys if not (weights[key].is_meta or weights[key].isfinite().all())]
+        result.wrong += [f"{key} has values that are NaN or infinite" for key in unusual]
         try:
             tensors = rule.operation.forward([weights[key] for key in keys], heads_of(config, targets[0][0]))
         except RuntimeError as error:  # a shape that the operation cannot split or join
@@ -231,10 +232,6 @@ def _apply(rule: KeyRule, fitting: dict[str, Places], weights, config, shapes, r
     if sources:
         result.matched.append((f"{rule.source} -> {', '.join(rule.targets)}", len(sources)))
     return sources
-
-
-def _is_finite(tensor: torch.Tensor) -> bool:
-    return tensor.is_meta or bool(tensor.isfinite().all())
 
 
 def _targets(rule: KeyRule, places: Places, shapes) -> list[list[str]]:

@@ -17,18 +17,11 @@ from typing import Any
 
 import torch
 
-from ..configuration import WeftConfig
 from .operations import split_by_head
-from .shapes import VASWANI, first, vaswani_fields
+from .shapes import VASWANI, vaswani_fields
 from .source import Fields, Source
 from .table import KeyRule, KeyTable, rename, renames
-from .vocabularies import read_vocabularies, special_tokens
-
-
-def _generation(source_config: Mapping[str, Any]) -> Fields:
-    """Return the target's pad token for `generate`, which pads finished rows with it."""
-    vocabulary = source_config.get("target_vocabulary")
-    return {"pad_token_id": vocabulary["<PAD>"]} if vocabulary else {}
+from .vocabularies import read_vocabularies, special_tokens, target_pad
 
 
 def _norm(there: str, here: str) -> list[KeyRule]:
@@ -43,7 +36,7 @@ def _self_attention(there: str, here: str) -> list[KeyRule]:
     ]
 
 
-def _table(config: WeftConfig, source_config: Mapping[str, Any]) -> KeyTable:
+def _table() -> KeyTable:
     there, here = "<stack>.layers.<layer>", "model.<stack>.layers.<layer>"
     encoder, decoder = "model.encoder.layers.<layer>", "model.decoder.layers.<layer>"
     cross = "decoder.layers.<layer>.encoder_decoder_attention"
@@ -69,19 +62,7 @@ _CODE: Fields = {"scale_embedding": False, "norm_type": "stdnorm", "norm_eps": 1
 
 
 def _fields(weights: Mapping[str, torch.Tensor], source_config: Mapping[str, Any]) -> Fields:
-    layer = "encoder.layers.<layer>"
-    fields = vaswani_fields(
-        weights,
-        first(weights, "encoder.sentence_embedding.embedding.weight"),
-        first(weights, "decoder.sentence_embedding.embedding.weight"),
-        {
-            "lm_head_bias": "linear.bias",
-            "mlp_bias": f"{layer}.ffn.linear1.bias",
-            "attention_bias": f"{layer}.attention.qkv_layer.bias",
-            "attention_out_bias": f"{layer}.attention.linear_layer.bias",
-        },
-        "<stack>.layers.<layer>.ffn.linear1.weight",
-    )
+    fields = vaswani_fields(weights, _table())
     fields |= _CODE | {"dropout": 0.1, "activation_dropout": 0.1}
     vocabularies = read_vocabularies(source_config)
     if vocabularies is not None:
@@ -98,6 +79,6 @@ SOURCE = Source(
     ),
     fields=_fields,
     computes=lambda source_config: [VASWANI | _CODE],
-    table=_table,
-    generation=_generation,
+    table=lambda config, source_config: _table(),
+    generation=lambda source_config: target_pad(source_config, "<PAD>"),
 )

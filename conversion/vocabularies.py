@@ -56,6 +56,12 @@ def special_tokens(vocabularies: tuple[Vocabulary, Vocabulary], start: str, pad:
     }
 
 
+def target_pad(source_config: Mapping[str, Any], pad: str) -> dict[str, int]:
+    """Return the target's pad token for `generate`, which pads finished rows with it."""
+    vocabularies = read_vocabularies(source_config)
+    return {"pad_token_id": vocabularies[1][pad]} if vocabularies else {}
+
+
 def build_tokenizer(
     vocabulary: Vocabulary, start: str, pad: str, end: str, unknown: str | None, pattern: str | None, lower: bool
 ) -> PreTrainedTokenizerFast:

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..common.words import first_line
+
 if TYPE_CHECKING:
     from .tasks import Items, Result, Task
 
@@ -92,7 +94,7 @@ def _connect(ray: Any, workers: WorkerSettings) -> None:
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise _unreachable(address, str(error)) from error
+        raise _unreachable(address, error) from error
 
 
 def _check_answers(address: str) -> None:
@@ -104,13 +106,12 @@ def _check_answers(address: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
         except (OSError, ValueError) as error:
-            raise _unreachable(address, str(error)) from error
+            raise _unreachable(address, error) from error
 
 
-def _unreachable(address: str, reason: str) -> ValueError:
-    reason = reason.strip().partition("\n")[0]
+def _unreachable(address: str, error: Exception) -> ValueError:
     return ValueError(
-        f"No Ray cluster responds at {address} ({reason}): start one with `ray start --head`, or leave out "
+        f"No Ray cluster responds at {address} ({first_line(error)}): start one with `ray start --head`, or leave out "
         "--ray-address and RAY_ADDRESS for workers on this machine."
     )
 
@@ -257,10 +258,9 @@ class _WorkerPool:
         if assignment.batch is None:
             self._failed_loads += 1
             if self._failed_loads >= _MAX_FAILED_LOADS:
-                reason = str(error).strip().partition("\n")[0]
                 raise ValueError(
                     f"{_MAX_FAILED_LOADS} workers died while they loaded the model: memory is too small for "
-                    f"{self.workers.count}, or a library is broken. {reason}"
+                    f"{self.workers.count}, or a library is broken. {first_line(error)}"
                 )
             self._start_worker()
             return []

@@ -526,20 +526,16 @@ class WeftStack(WeftPreTrainedModel):
     # The plans have the rules of the whole family. The styles "weft_..." are in `parallel.py`.
     _tp_plan = {
         "embed_tokens": "embedding_rowwise",
-        "layers.*.self_attn": "weft_heads",
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.q_norm": "weft_heads",
-        "layers.*.self_attn.k_norm": "weft_heads",
-        "layers.*.self_attn.out_proj": "rowwise",
-        "layers.*.encoder_attn": "weft_heads",
-        "layers.*.encoder_attn.q_proj": "colwise",
-        "layers.*.encoder_attn.k_proj": "colwise",
-        "layers.*.encoder_attn.v_proj": "colwise",
-        "layers.*.encoder_attn.q_norm": "weft_heads",
-        "layers.*.encoder_attn.k_norm": "weft_heads",
-        "layers.*.encoder_attn.out_proj": "rowwise",
+        **{
+            f"layers.*.{attention}{part}": style
+            for attention in ("self_attn", "encoder_attn")
+            for parts, style in (
+                (("", ".q_norm", ".k_norm"), "weft_heads"),
+                ((".q_proj", ".k_proj", ".v_proj"), "colwise"),
+                ((".out_proj",), "rowwise"),
+            )
+            for part in parts
+        },
         "layers.*.mlp.up_proj": "colwise",
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.down_proj": "rowwise",
@@ -553,12 +549,11 @@ class WeftStack(WeftPreTrainedModel):
     }
     _ep_plan = {
         "layers.*.mlp.experts": "ep_dispatch_experts",
-        "layers.*.mlp.experts.up_proj": "grouped_gemm",
-        "layers.*.mlp.experts.up_proj_bias": "grouped_gemm",
-        "layers.*.mlp.experts.gate_up_proj": "grouped_gemm",
-        "layers.*.mlp.experts.gate_up_proj_bias": "grouped_gemm",
-        "layers.*.mlp.experts.down_proj": "grouped_gemm",
-        "layers.*.mlp.experts.down_proj_bias": "grouped_gemm",
+        **{
+            f"layers.*.mlp.experts.{name}{bias}": "grouped_gemm"
+            for name in ("up_proj", "gate_up_proj", "down_proj")
+            for bias in ("", "_bias")
+        },
     }
     # Each layer is a group. Embedding tables and head, which may be one weight, are in the outermost group.
     _fsdp_plan = {"layers.*": "free_full_weight"}

@@ -4,8 +4,8 @@ Shape suffixes: N tokens (all batch rows, flattened), D model width, F expert wi
 tokens of one expert.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial, wraps
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -140,8 +140,7 @@ class NoisyTopKRouter(Router):
 class ExpertsBase(nn.Module):
     """All experts of a layer, with one parameter for each projection.
 
-    The `forward` of this class is the reference: the tests compare every other implementation with its loop. The
-    decorator of the subclasses sets `has_gate` and `has_bias`, and lets transformers' registry replace `forward`.
+    The `forward` of this class is the reference: the tests compare every other implementation with its loop.
     """
 
     has_gate: bool
@@ -223,8 +222,13 @@ class _InDtype:
 _SORTED_ROWS = 64
 
 
-def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]:
-    """Return transformers' decorator for experts, with four additions for "grouped_mm".
+@use_experts_implementation
+class RegisteredExperts(ExpertsBase):
+    """Experts whose `forward` is the implementation in transformers' registry."""
+
+
+class Experts(RegisteredExperts):
+    """The experts of a layer, with four additions to transformers' "grouped_mm".
 
     - The loop computes float64 weights, for which torch has no grouped products. transformers checks an implementation
       when it is set, but the weights may become float64 later.
@@ -237,57 +241,25 @@ def _by_implementation(has_gate: bool, has_bias: bool) -> Callable[[type], type]
       configuration for the time of the loop, where concurrent calls would read it.
     """
 
-    def decorate(experts_class: Any) -> type:
-        experts_class = use_experts_implementation(has_gate=has_gate, has_bias=has_bias)(experts_class)
-        implementation_forward = experts_class.forward
+    def __init__(self, config: WeftConfig, ffn_dim: int):
+        super().__init__(config, ffn_dim)
+        # transformers' decorator sets them for a whole class
+        self.has_gate, self.has_bias = config.is_gated_act, config.mlp_bias
 
-        @wraps(implementation_forward)
-        def forward(self, tokens_ND, *args, is_step: bool = False, **kwargs) -> torch.Tensor:
-            if getattr(self.config, "_experts_implementation", None) == "grouped_mm":
-                device = tokens_ND.device.type
-                if is_step:
-                    return ALL_EXPERTS_FUNCTIONS["batched_mm"](self, tokens_ND, *args, **kwargs)
-                if self.down_proj.dtype == torch.float64:
-                    return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
-                has_many = args[0].numel() >= _SORTED_ROWS * self.num_experts
-                if device == "cpu" and torch.is_grad_enabled() and has_many and has_values():
-                    return self.forward_sorted(tokens_ND, *args, **kwargs)
-                if device != "meta" and torch.is_autocast_enabled(device):
-                    self = _InDtype(self, torch.get_autocast_dtype(device))
-            return implementation_forward(self, tokens_ND, *args, **kwargs)
-
-        experts_class.forward = forward
-        return experts_class
-
-    return decorate
-
-
-@_by_implementation(has_gate=False, has_bias=False)
-class PlainExperts(ExpertsBase):
-    pass
-
-
-@_by_implementation(has_gate=False, has_bias=True)
-class PlainBiasedExperts(ExpertsBase):
-    pass
-
-
-@_by_implementation(has_gate=True, has_bias=False)
-class GatedExperts(ExpertsBase):
-    pass
-
-
-@_by_implementation(has_gate=True, has_bias=True)
-class GatedBiasedExperts(ExpertsBase):
-    pass
-
-
-_EXPERTS = {
-    (False, False): PlainExperts,
-    (False, True): PlainBiasedExperts,
-    (True, False): GatedExperts,
-    (True, True): GatedBiasedExperts,
-}
+    def forward(self, tokens_ND: torch.Tensor, *args, is_step: bool = False, **kwargs) -> torch.Tensor:
+        experts: Any = self
+        if getattr(self.config, "_experts_implementation", None) == "grouped_mm":
+            device = tokens_ND.device.type
+            if is_step:
+                return ALL_EXPERTS_FUNCTIONS["batched_mm"](self, tokens_ND, *args, **kwargs)
+            if self.down_proj.dtype == torch.float64:
+                return ExpertsBase.forward(self, tokens_ND, *args, **kwargs)
+            has_many = args[0].numel() >= _SORTED_ROWS * self.num_experts
+            if device == "cpu" and torch.is_grad_enabled() and has_many and has_values():
+                return self.forward_sorted(tokens_ND, *args, **kwargs)
+            if device != "meta" and torch.is_autocast_enabled(device):
+                experts = _InDtype(self, torch.get_autocast_dtype(device))
+        return RegisteredExperts.forward(experts, tokens_ND, *args, **kwargs)
 
 
 # Implementations that compute no row for an id of `num_experts`, or discard the row ("batched_mm").
@@ -305,7 +277,7 @@ class SparseFeedForward(nn.Module):
         super().__init__()
         width = config.moe_intermediate_size or ffn_dim
         self.router = (NoisyTopKRouter if config.router_type == "noisy_top_k" else Router)(config)
-        experts: Any = _EXPERTS[config.is_gated_act, config.mlp_bias](config, width)
+        experts: Any = Experts(config, width)
         # otherwise transformers' implementations do not look for ids of `num_experts`, which pads have
         experts._is_expert_parallel = True
         self.experts = experts

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from .chemistry.forms import parent_form
 from .judging import Library, count_detours, judge_route, shipped_library
 from .plans import Candidate, Plan
 from .stock.stock import Stock
@@ -94,12 +95,15 @@ def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator
     ranks: dict[Route, int | None] = {}
     groups: dict[tuple[str, ...], int] = {}
     members: Counter[int] = Counter()
+    drawings: dict[Route, Route] = {}
     for candidate in candidates:
         if candidate.route is None:
             yield replace(candidate, rank=0, group=0)
             continue
         group = groups.setdefault(candidate.route.reactants, len(groups) + 1)
         key = candidate.route.canonical()
+        if drawings.setdefault(_of_parents(candidate.route).canonical(), key) != key:
+            continue  # with an acid as its anion, or an amine as its salt
         if key not in ranks:
             is_kept = per_reaction is None or members[group] < per_reaction
             ranks[key] = 1 + sum(members.values()) if is_kept else None
@@ -107,3 +111,8 @@ def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator
         rank = ranks[key]
         if rank is not None:
             yield replace(candidate, rank=rank, group=group)
+
+
+def _of_parents(route: Route) -> Route:
+    """Return a route of the molecules' parent forms."""
+    return Route(parent_form(route.smiles), tuple(map(_of_parents, route.children)))

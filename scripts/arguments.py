@@ -9,6 +9,7 @@ from typing import Any
 
 from weftformer.common.atomic import is_stream
 from weftformer.common.options import add_options
+from weftformer.common.words import first_line
 
 
 def add_common_options(parser: Any, *kinds: type) -> None:
@@ -141,7 +142,7 @@ def _check_hub(model: str, option: str) -> None:
     except Exception as error:  # the HTTP library raises its own errors
         if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
             return  # such as a gated model: transformers explains it
-        first = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub ({first})."
+            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub "
+            f"({first_line(error)})."
         ) from error

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -133,6 +134,22 @@ def save_both(folder: Any, model: Any, tokenizer: Any) -> str:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def printed_elsewhere(
+    code: str, *words: str | Path, folder: Path, python: str | Path = sys.executable, **environment: str
+) -> str:
+    """Return what a program prints in a process of its own, which shares no code of models with this one.
+
+    It runs in `folder`, so that it imports no file beside the tests.
+    """
+    own = {"HF_MODULES_CACHE": str(folder / "modules"), "HF_HUB_OFFLINE": "1"} | environment
+    done = subprocess.run(
+        [python, "-c", code, *words],
+        cwd=folder, env=os.environ | own, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="module")  # not longer: while playwright runs, nothing else may run an event loop here

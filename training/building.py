@@ -14,7 +14,7 @@ from transformers.distributed import DistributedConfig
 
 from ..common.overrides import parse_overrides
 from ..common.rules import closest, integer
-from ..common.words import counted
+from ..common.words import counted, first_line
 from ..configuration import WeftConfig
 from ..configuration.presets import COPYING
 from ..hub.loading import check_family, check_generates, check_size, load
@@ -217,7 +217,7 @@ def _load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     try:
         return load(AutoTokenizer, name)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"There is no tokenizer in {name}: {_first_line(error)}") from error
+        raise ValueError(f"There is no tokenizer in {name}: {first_line(error)}") from error
 
 
 def _load_config(name: str, overrides: dict[str, Any], trust_remote_code: bool) -> WeftConfig:
@@ -226,7 +226,7 @@ def _load_config(name: str, overrides: dict[str, Any], trust_remote_code: bool) 
     try:
         check_family(name, trust_remote_code)
     except OSError as error:
-        raise ValueError(f"--model-name-or-path {name} cannot be loaded: {_first_line(error)}") from error
+        raise ValueError(f"--model-name-or-path {name} cannot be loaded: {first_line(error)}") from error
     kind = AutoConfig if trust_remote_code else WeftConfig
     return load(kind, name, trust_remote_code=trust_remote_code, **overrides)
 
@@ -247,7 +247,3 @@ def _check_fit(config: WeftConfig, tokenizer: PreTrainedTokenizerBase, num_condi
         raise ValueError(f"--condition-columns has {num_conditions} columns, and num_condition_features={features}.")
     if features and not num_conditions:
         logger.warning(f"The model has num_condition_features={features}, and no --condition-columns are given.")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]

@@ -219,17 +219,15 @@ def resumable(folder: str, words: Sequence[str] = ()) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(_how_to_resume(folder, words)) from error
-
-
-def _how_to_resume(folder: str, words: Sequence[str]) -> str:
-    folders = checkpoints(folder)
-    if not folders:
-        return f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
-    if not words:
-        return f"The same run with --resume-from-checkpoint true continues from {folders[0]}."
-    options = {"--overwrite-output-dir": False, "--resume-from-checkpoint": "true"}
-    return f"This command continues from {folders[0]}:\n  {command_line(words, options)}"
+        folders = checkpoints(folder)
+        options = {"--overwrite-output-dir": False, "--resume-from-checkpoint": "true"}
+        if not folders:
+            message = f"No checkpoint of this run was saved yet in {folder}. --save-steps N saves one every N steps."
+        elif words:
+            message = f"This command continues from {folders[0]}:\n  {command_line(words, options)}"
+        else:
+            message = f"The same run with --resume-from-checkpoint true continues from {folders[0]}."
+        raise KeyboardInterrupt(message) from error
 
 
 def check_same_model(config: WeftConfig, checkpoint: str) -> None:
@@ -291,12 +289,8 @@ class ShardedModelTrainer(Seq2SeqTrainer):
             if keeps_all:
                 args.save_only_model = False
 
-    @property
-    def _is_in_parts(self) -> bool:
-        return _is_in_parts(self.model)
-
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self._is_in_parts:
+        if not _is_in_parts(self.model):
             return super()._save_optimizer_and_scheduler(output_dir)
 
         from torch.distributed.tensor import DTensor  # not in every build of torch
@@ -313,7 +307,7 @@ class ShardedModelTrainer(Seq2SeqTrainer):
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir, SCHEDULER_NAME))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not self._is_in_parts:
+        if checkpoint is None or not _is_in_parts(self.model):
             return super()._load_optimizer_and_scheduler(checkpoint)
         # on the CPU, because the whole state may not fit on one GPU
         state = torch.load(Path(checkpoint, OPTIMIZER_NAME), map_location="cpu", weights_only=True, mmap=True)
@@ -324,7 +318,7 @@ class ShardedModelTrainer(Seq2SeqTrainer):
         self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint, SCHEDULER_NAME), weights_only=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
-        if not self._is_in_parts:
+        if not _is_in_parts(self.model):
             return super()._load_from_checkpoint(resume_from_checkpoint, model)
         files, state = check_weights_files(Path(resume_from_checkpoint)), self.model.state_dict()
         if not files:
@@ -335,7 +329,7 @@ class ShardedModelTrainer(Seq2SeqTrainer):
             self.model.load_state_dict(weights, strict=False)
 
     def _load_best_model(self) -> None:
-        if not self._is_in_parts:
+        if not _is_in_parts(self.model):
             return super()._load_best_model()
         self._load_from_checkpoint(str(self.state.best_model_checkpoint))
 

@@ -30,6 +30,7 @@ from transformers.utils import logging
 
 from ...common.atomic import atomic_write
 from ...common.folders import cache_folder
+from ...common.words import first_line
 from ..transformers_names import attention_implementation
 
 logger = logging.get_logger(__name__)
@@ -194,8 +195,8 @@ def load_package(
         return _load(folder, key, device)
     except (OSError, RuntimeError) as error:  # a full or unreadable disk, no compiler
         if build is not None:
-            raise ValueError(f"The code cannot be compiled: {_first_line(error)}") from error
-        logger.warning_once(f"Compiled code is not used: {_first_line(error)}")
+            raise ValueError(f"The code cannot be compiled: {first_line(error)}") from error
+        logger.warning_once(f"Compiled code is not used: {first_line(error)}")
         return None
 
 
@@ -231,10 +232,6 @@ def _compile(folder: Path, key: str, build: Callable[[Path], None]) -> None:
 
 def _hash_of_file(file: Path, key: str) -> str:
     return xxhash.xxh3_128_hexdigest(key.encode() + file.read_bytes())
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def write_package(program: torch.export.ExportedProgram, package: Path, settings: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from ..chemistry.molecules import canonical_smiles, joined, read_molecule, structure
@@ -26,6 +27,9 @@ _MOST_TRIED, _ENOUGH = 200, 0.995
 # The part of the probability of a core that goes to its transformations of one reaction: better accuracies on held-out
 # reactions than a smaller part.
 _SHARE_OF_RARE = 0.1
+# The number of sets of reactants from textbook reactions, and the probability that these share by the similarity of
+# the product to their examples. The ranker knows none of them.
+_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
 # The differences of atoms whose counts a process caches.
 _DIFFERENCES = 1 << 11
 # An element with its count in the text of a difference.
@@ -46,6 +50,40 @@ class Match(NamedTuple):
     def refusal(self, bystanders: Sequence[str] = ()) -> str | None:
         """Return why the recorded reactions are no evidence for the step, as in [`~judging.objections.refusal`]."""
         return refusal(self.transformation, self.step, bystanders)
+
+
+class Derived:
+    """A set of reactants that transformations derive from a product. Whether records refuse it, and the sites that
+    react, are looked at when its probability is asked for, because that takes longer than to derive it.
+
+    Args:
+        product: canonical SMILES of the product.
+        reactants: the sorted canonical SMILES of the reactants.
+    """
+
+    def __init__(self, product: str, reactants: tuple[str, ...]):
+        self.product, self.reactants = product, reactants
+        # each transformation, its reactants with atom maps, and its probability
+        self.ways: list[tuple[Transformation, str, float]] = []
+        self.least = 0.0  # the least probability, unless it is refused
+
+    @property
+    def bound(self) -> float:
+        """The largest probability that it can have."""
+        return max(self.least, sum(share for *_, share in self.ways))
+
+    @cached_property
+    def share(self) -> float:
+        """Its probability, 0 if it is refused: the sum over the transformations that are not, each times the
+        probability of its sites.
+        """
+        steps = {mapped: MappedStep(self.product, mapped) for _, mapped, _ in self.ways}
+        shares = [
+            share * site_probability(steps[mapped])
+            for transformation, mapped, share in self.ways
+            if refusal(transformation, steps[mapped]) is None
+        ]
+        return max(self.least, sum(shares)) if shares else 0.0
 
 
 class _Screen:
@@ -197,23 +235,26 @@ class Library:
         return rare
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
-        """Apply transformations to a product: those of the user first, then the most probable.
+        """Return the reactants of [`derive`] with their probabilities, the most probable first."""
+        shares = ((derived.reactants, derived.share) for derived in self.derive(product, most))
+        return sorted(filter(itemgetter(1), shares), key=lambda proposal: -proposal[1])
+
+    def derive(self, product: str, most: int) -> list[Derived]:
+        """Apply transformations to a product: those of the user first, the most probable ones, and those of textbooks.
+
+        The outcomes of a transformation share its probability. Those of the user are at least as probable as the
+        others.
 
         Args:
             product: SMILES of the product.
-            most: the largest number of sets of reactants.
-
-        Returns:
-            The sorted canonical SMILES of the reactants, with their probability: the sum over the transformations that
-            give them. The outcomes of a transformation share its probability. Those of the user are at least as
-            probable as the others.
+            most: the largest number of sets of reactants from recorded transformations.
         """
         canonical = canonical_smiles(product)
-        first = {} if self.users is None else dict(self.users.propose(canonical, most))
-        shares, total = dict[tuple[str, ...], float](), 0.0
-        steps = dict[str, MappedStep]()  # templates that overlap give the same step
+        own = [] if self.users is None else self.users.derive(canonical, most)
+        first = {derived.reactants: derived for derived in own}
+        found, total = dict[tuple[str, ...], Derived](), 0.0
         for transformation, share in self._ranked(canonical):
-            if total >= _ENOUGH or len(first.keys() | shares.keys()) >= most:
+            if total >= _ENOUGH or len(first.keys() | found.keys()) >= most:
                 break
             total += share
             results = outcomes(transformation.smarts, canonical)
@@ -221,15 +262,19 @@ class Library:
                 if any(read_molecule(part) is None for part in outcome.split(".")):
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
-                step = steps.setdefault(step.mapped, step)
-                if canonical not in reactants and refusal(transformation, step) is None:
-                    part = share / len(results) * site_probability(step)
-                    shares[reactants] = shares.get(reactants, 0.0) + part
-        best = max(shares.values(), default=0.0)
-        proposals = {reactants: max(share, best) for reactants, share in first.items()}
-        for reactants, share in sorted(shares.items(), key=lambda proposal: -proposal[1]):
-            proposals.setdefault(reactants, share)
-        return list(proposals.items())[:most]
+                if canonical not in reactants:
+                    derived = found.setdefault(reactants, Derived(canonical, reactants))
+                    derived.ways.append((transformation, step.mapped, share / len(results)))
+        for derived in first.values():
+            derived.least = max((other.bound for other in found.values()), default=0.0)
+        others = sorted(
+            (found[key] for key in found.keys() - first.keys()), key=lambda other: (-other.bound, other.reactants)
+        )
+        proposals = {derived.reactants: derived for derived in [*first.values(), *others][:most]}
+        for derived in [] if self.textbook is None else self.textbook.derive(canonical, _TEXTBOOK_STEPS):
+            known = proposals.setdefault(derived.reactants, Derived(canonical, derived.reactants))
+            known.ways += [(name, mapped, _SHARE_OF_TEXTBOOK * share) for name, mapped, share in derived.ways]
+        return list(proposals.values())
 
     def first_of_two(self, product: str, reactants: str) -> list[Transformation]:
         """Return the transformations of a product after which another one may supply the other atoms, the most common

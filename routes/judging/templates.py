@@ -22,9 +22,9 @@ from ..chemistry.molecules import joined, read_molecule, structure, without_ster
 from ..chemistry.step import MappedStep
 from ..tree import ATOM_MAP, split_parts
 
-# The numbers of templates, molecules, patterns and fragments that a process caches. A template takes 80 kB, a molecule
-# 24 kB, a pattern 10 kB, a fragment is a text.
-_TEMPLATES, _MOLECULES, _PATTERNS, _FRAGMENTS = 1 << 10, 1 << 8, 1 << 11, 1 << 12
+# The numbers of templates, molecules, patterns and texts that a process caches. A template takes 80 kB, a molecule
+# 24 kB, a pattern 10 kB.
+_TEMPLATES, _MOLECULES, _PATTERNS, _TEXTS = 1 << 10, 1 << 8, 1 << 11, 1 << 14
 # rdchiral writes into the templates and molecules that it is given, and those here are shared by all threads.
 _RDCHIRAL = threading.Lock()
 # A stereocentre with a lone pair.
@@ -116,6 +116,7 @@ def might_use(smarts: str, reactants: Sequence[Chem.Mol]) -> bool:
     return all(any(reactant.HasSubstructMatch(part) for reactant in reactants) for part in patterns(smarts)[1])
 
 
+@lru_cache(_TEXTS)
 def product_pattern(smarts: str) -> str:
     """Return the pattern of the product of a template, without the numbers of its atoms."""
     return ATOM_MAP.sub("", smarts.split(">>")[0])
@@ -222,7 +223,7 @@ def _with_configuration(product: str) -> frozenset[int]:
     return frozenset(places)
 
 
-@lru_cache(_FRAGMENTS)
+@lru_cache(_TEXTS)
 def _reread(smiles: str) -> str | None:
     """Return the canonical SMILES of what a text of a reaction says, or None if it cannot be read."""
     molecule = Chem.MolFromSmiles(smiles)

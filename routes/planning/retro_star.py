@@ -37,13 +37,20 @@ class Proposal(NamedTuple):
 
     Args:
         reactants: canonical SMILES, sorted.
-        cost: the negative log-probability.
-        is_supported: whether a recorded reaction, or one of textbooks, has the same transformation.
+        cost: the negative log-probability, or the least that it can be.
+        is_supported: whether a recorded reaction, or one of textbooks, has the same transformation, or may have it.
+        check: returns the reaction as it is, or None if it is refused. This takes time, and a search needs few of the
+            reactions that are proposed. None if there is nothing to check.
     """
 
     reactants: tuple[str, ...]
     cost: float
     is_supported: bool = False
+    check: Callable[[], Proposal | None] | None = None
+
+    def checked(self) -> Proposal | None:
+        """Return the reaction as it is, or None if it is refused."""
+        return self if self.check is None else self.check()
 
     @property
     def step_cost(self) -> float:
@@ -62,6 +69,7 @@ class _State(NamedTuple):
     open: tuple[str, ...]  # molecules still to be made, the longest SMILES first
     steps: Steps  # molecules with the reactions that make them, the target first
     source: int = 0  # the source of reactions that comes next for the first open molecule
+    is_checked: bool = True  # whether the last of the steps is
 
 
 class Request(NamedTuple):
@@ -136,6 +144,7 @@ class RetroStarSearch:
         self._waiting: dict[Request, list[_State]] = {}
         self._expanded: list[_State] = []  # the reactions of their first molecule are known
         self._alike: Counter[tuple[bool, tuple[str, ...]]] = Counter()
+        self._checked: dict[tuple[str, Proposal], Proposal | None] = {}  # the reactions of a molecule
         self.solutions: list[Solution] = []
 
     @property
@@ -157,6 +166,9 @@ class RetroStarSearch:
             if not self._queue:
                 break
             state = heapq.heappop(self._queue)
+            if not state.is_checked:
+                self._check(state)
+                continue
             if state.steps and self._per_reaction is not None:
                 _, last_step = state.steps[0]
                 group = _is_supported(state.steps), last_step.reactants
@@ -184,7 +196,8 @@ class RetroStarSearch:
         Each is cut at its reactions that are not supported, unless its last reaction is one: a step to a molecule that
         can be bought is worth nothing if it does not work.
         """
-        states = [*self._queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
+        queue = [state for state in self._queue if state.is_checked]
+        states = [*queue, *self._expanded, *(state for waiting in self._waiting.values() for state in waiting)]
         routes = {_supported(state.steps) or state.steps for state in states if state.steps}
         is_bought = cache(self._is_bought)  # many routes share their molecules
 
@@ -217,13 +230,11 @@ class RetroStarSearch:
             molecules = tuple(sorted(new.union(rest), key=lambda smiles: (-len(smiles), smiles)))
             route = (*state.steps, (molecule, step))
             # Routes of supported steps alone are not crowded out by cheaper ones.
-            kind = _is_supported(route), molecules
-            if self._alike[kind] >= _ALIKE and molecules:
+            if self._alike[_is_supported(route), molecules] >= _ALIKE and molecules:
                 continue
-            self._alike[kind] += 1
             cost = state.cost + step.step_cost
             rank = cost + sum(map(self._estimate, molecules))
-            heapq.heappush(self._queue, _State(rank, next(self._tie), cost, molecules, route))
+            heapq.heappush(self._queue, _State(rank, next(self._tie), cost, molecules, route, is_checked=False))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
         if state.source + 1 < len(self._delays):
@@ -233,6 +244,20 @@ class RetroStarSearch:
         self._expanded.append(state)
         if len(self._expanded) > 2 * self._most_states:
             self._expanded = heapq.nsmallest(self._most_states, self._expanded, key=self._distance)
+
+    def _check(self, state: _State) -> None:
+        """Put a state back into the queue if its last reaction is possible, with what that really costs."""
+        *earlier, (molecule, step) = state.steps
+        if (molecule, step) not in self._checked:
+            self._checked[molecule, step] = step.checked()
+        if (checked := self._checked[molecule, step]) is None:
+            return
+        steps, more = (*earlier, (molecule, checked)), checked.step_cost - step.step_cost
+        kind = _is_supported(steps), state.open
+        if self._alike[kind] < _ALIKE or not state.open:
+            self._alike[kind] += 1
+            state = state._replace(rank=state.rank + more, cost=state.cost + more, steps=steps, is_checked=True)
+            heapq.heappush(self._queue, state)
 
     def _distance(self, state: _State) -> float:
         """Return the cost of a state with what is left to make. Its rank also has the delays of sources."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from .. import judging
 from ..chemistry.faults import step_fault
 from ..chemistry.molecules import read_molecule
+from ..judging.library import Derived
 from ..plans import Candidate, Plan, nothing_found, steps_in_words
 from ..ranking import rank
 from ..stock.stock import Stock
@@ -41,10 +42,7 @@ PATIENCE = 20
 # What is added to the rank of a molecule before the model is asked for its reactions, and then the library for more.
 MODEL_DELAY, MORE_DELAY = 5.0, 3.0
 # The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
-SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 20, 80, 40
-# The number of reactions of textbooks that are proposed for a molecule, and the probability that they share by its
-# similarity to their examples. The ranker knows none of them.
-_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
+SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 22, 90, 45
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
 # routes (PaRoutes n5), a molecule takes 0.5 + 0.1 * atoms reactions. Four times as much found more purchasable routes
 # in a given time than lower estimates.
@@ -163,7 +161,7 @@ class StockSearch:
         if self._search.num_expanded(request.source) >= LIBRARY_EXPANSIONS * self.request.settings.max_expansions:
             return []
         library, rules = self._shared.library, self.request.settings.rules
-        first = list(recorded_steps(library, request.molecule, rules, SEARCHED_STEPS))
+        first = recorded_steps(library, request.molecule, rules, SEARCHED_STEPS)
         if request.source == LIBRARY:
             return first
         known = {step.reactants for step in first}
@@ -239,51 +237,64 @@ def stock_remarks(stock: Stock | None, target: str) -> list[str]:
     return [f"{target} itself is in the stock{offer.description and ': '}{offer.description}."] if offer else []
 
 
-def allowed(product: str, steps: Iterable[Proposal], rules: Constraints) -> Iterator[Proposal]:
-    """Yield the steps to a product that keep the rules of a search."""
-    for step in steps:
-        is_refused = any(broken_by_user(smiles, rules) for smiles in step.reactants)
-        is_refused = is_refused or is_forbidden(product, step.reactants, rules)
-        if not is_refused and step_fault(product, step.reactants, rules=rules) is None:
-            yield step
+def is_allowed(product: str, reactants: Sequence[str], rules: Constraints) -> bool:
+    """Return whether a step is possible and keeps the rules of a search."""
+    if any(broken_by_user(smiles, rules) for smiles in reactants) or is_forbidden(product, reactants, rules):
+        return False
+    return step_fault(product, reactants, rules=rules) is None
 
 
 def recorded_steps(
     library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
-) -> Iterator[Proposal]:
-    """Yield the reactions of [`library_steps`] that the rules allow: a user's own first, then the cheapest."""
-    return allowed(smiles, library_steps(library, smiles, most), rules)
+) -> list[Proposal]:
+    """Return the reactions of a molecule by recorded transformations, at most `most`, and by those of textbooks, a
+    user's own first. Each is still to be checked.
+    """
+    return [
+        Proposal(derived.reactants, -math.log(derived.bound), True, partial(_possible, derived, rules))
+        for derived in _derived(library, smiles, most)
+        if derived.bound
+    ]
+
+
+@lru_cache(_CACHED_MOLECULES)
+def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
+    return library.derive(smiles, most)
+
+
+def _possible(derived: Derived, rules: Constraints) -> Proposal | None:
+    """Return a reaction of the library that is not refused and keeps the rules, or None."""
+    if not is_allowed(derived.product, derived.reactants, rules) or not derived.share:
+        return None
+    return Proposal(derived.reactants, -math.log(derived.share), True)
 
 
 def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -> Sequence[Proposal]:
     """Return the reactions among the candidates of the model, with their costs, and add them to those of other
-    molecules. The grammar has applied the rules.
+    molecules. The grammar has applied the rules. Whether they are supported is still to be checked.
     """
     steps: dict[tuple[str, ...], Proposal] = {}
     for candidate in candidates:
         if candidate.route is not None and candidate.route.children:
-            reactants = candidate.route.reactants
-            is_supported = judging.is_supported(product, reactants, shared.library)
-            steps.setdefault(reactants, Proposal(reactants, -candidate.score, is_supported))
+            reactants, cost = candidate.route.reactants, -candidate.score
+            check = partial(_with_support, product, reactants, cost, shared.library)
+            steps.setdefault(reactants, Proposal(reactants, cost, True, check))
     while len(shared.expanded) >= _CACHED_MOLECULES:
         del shared.expanded[next(iter(shared.expanded))]
     shared.expanded[product] = list(steps.values())
     return shared.expanded[product]
 
 
-@lru_cache(_CACHED_MOLECULES)
-def library_steps(library: judging.Library, smiles: str, most: int = LISTED_STEPS) -> list[Proposal]:
-    """Return the reactions of a molecule by recorded transformations, at most `most`, and by those of textbooks, the
-    cheapest first.
+def _with_support(product: str, reactants: tuple[str, ...], cost: float, library: judging.Library) -> Proposal:
+    return Proposal(reactants, cost, judging.is_supported(product, reactants, library))
 
-    A reaction costs minus the logarithm of its probability.
+
+def log_probabilities(steps: Iterable[Proposal]) -> dict[tuple[str, ...], float]:
+    """Return the reactants of the reactions of the library that are possible, with their log-probabilities, the most
+    probable first.
     """
-    shares = dict(library.propose(smiles, most))
-    if library.textbook is not None:
-        for reactants, share in library.textbook.propose(smiles, _TEXTBOOK_STEPS):
-            shares.setdefault(reactants, _SHARE_OF_TEXTBOOK * share)
-    steps = (Proposal(reactants, -math.log(share), True) for reactants, share in shares.items() if share)
-    return sorted(steps, key=lambda step: step.cost)
+    possible = sorted(filter(None, (step.checked() for step in steps)), key=lambda step: step.cost)
+    return {step.reactants: -step.cost for step in possible}
 
 
 def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:

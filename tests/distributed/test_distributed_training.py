@@ -36,7 +36,7 @@ def test_training_on_two_processes_equals_one(pair, data, tmp_path, fields, size
     one = train(folder=tmp_path / "one", per_device_train_batch_size=16, **settings)
     split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 2}
     split |= {} if sizes is None else {"distributed_config": sizes}
-    both = pair.run("training_jobs.train", folder=tmp_path / "two", **split, **settings)
+    both = pair.run(train, folder=tmp_path / "two", **split, **settings)
     for result in both:
         # the Trainer adds up losses in 32 bits, whatever the dtype of the model
         torch.testing.assert_close(result["curve"], one["curve"], rtol=5e-6, atol=5e-6)
@@ -75,7 +75,7 @@ def test_each_row_counts_once_in_an_evaluation_by_two_processes(pair, tmp_path):
         assert [row[0] for row in result["labels"]] == list(range(7, 7 + count)) and result["losses"] == count
         assert [row[0] for row in result["sources"]] == list(range(3, 3 + count))
         assert result["predicted"] == result["labels"]
-    for found in pair.run("training_jobs.evaluate", folder=tmp_path, cases=EVALUATIONS):
+    for found in pair.run(evaluate, folder=tmp_path, cases=EVALUATIONS):
         for case, one, both in zip(EVALUATIONS, expected, found, strict=True):
             losses = {name: pytest.approx(one[name], rel=1e-5) for name in ("eval_loss", "test_loss")}
             assert both == one | losses, case
@@ -112,13 +112,15 @@ STREAM = {"streaming": True, "shuffle_buffer_size": 16}
 @pytest.mark.integration
 @pytest.mark.parametrize("other", [IN_PARTS, ROWS, STREAM], ids=["experts", "rows", "stream by tokens"])
 def test_a_resumed_run_equals_an_uninterrupted_one(pair, data, tmp_path, other):
+    from .training_jobs import train
+
     settings = {**KILLED, "data": data, "save_total_limit": 9, **other}
     settings = {name: value for name, value in settings.items() if value is not None}
     whole, folder, step = tmp_path / "whole", tmp_path / "run", "checkpoint-2" if other is ROWS else "checkpoint-4"
-    expected = pair.run("training_jobs.train", folder=whole, **settings)
+    expected = pair.run(train, folder=whole, **settings)
     state = torch.load(whole / step / "optimizer.pt", weights_only=True)["state"]
     kept = sum(values["exp_avg"].numel() for values in state.values())
     assert kept == sum(p.numel() for p in AutoModelForSeq2SeqLM.from_pretrained(whole).parameters())
     shutil.copytree(whole / step, folder / step)
-    found = pair.run("training_jobs.train", folder=folder, **settings)
+    found = pair.run(train, folder=folder, **settings)
     assert_same_end(found, expected, folder, whole)

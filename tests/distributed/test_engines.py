@@ -8,6 +8,7 @@ import torch
 from weftformer import WeftConfig, WeftForConditionalGeneration
 
 from ..models import TINY_CONFIG, randomized
+from .worker import run_engine
 
 # of an odd vocabulary: the tables do not divide evenly
 TINY = TINY_CONFIG | {
@@ -119,11 +120,9 @@ def compare(results, expected, folder, split):
 @pytest.mark.integration
 @pytest.mark.parametrize(("engine", "kind"), CASES, ids=lambda value: value)
 def test_two_processes_equal_one(engine, kind, pair, folder_of, tmp_path):
-    from .worker import run_engine  # only here: it imports much that no fast test needs
-
     arguments = {"folder": folder_of(kind), "batch": batch_for(KINDS[kind])}
     expected = run_engine(**arguments, out=tmp_path / "one")
-    results = pair.run("run_engine", **arguments, out=tmp_path / "two", **ENGINES[engine])
+    results = pair.run(run_engine, **arguments, out=tmp_path / "two", **ENGINES[engine])
     compare(results, expected, tmp_path / "two", split=engine not in ("tensor", "expert, one batch"))
     biases = [name for name in expected["state"] if name.endswith("selection_bias")]
     assert len(biases) == (3 if KINDS[kind].get("router_bias_update_rate") else 0)

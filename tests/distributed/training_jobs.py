@@ -1,6 +1,5 @@
-"""Jobs of two processes that train with `WeftTrainer`; see `worker.py`."""
+"""Functions of two processes that train with `WeftTrainer`; see `worker.py`."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
-from weftformer.scripts.parsing import parse_arguments
-from weftformer.training import WeftTrainer, WeftTrainingArguments, building, fit_pairs
+from weftformer.training import WeftTrainer, WeftTrainingArguments, building
 
-SIZE = {
-    "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.0,
-}  # fmt: skip
+from ..training import runs
 
 
 class Doubles(WeftForConditionalGeneration):
@@ -33,27 +28,17 @@ class Doubles(WeftForConditionalGeneration):
         return WeftForConditionalGeneration.from_pretrained(*args, **(kwargs | {"dtype": torch.float64}))
 
 
-def arguments(data: Path, folder: Path, fields: dict[str, Any] | None = None, **settings) -> list[str]:
-    """Return the command-line words of `weftformer train`."""
-    settings = {
-        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})),
-        "use_cpu": True, "tokenizer_vocab_size": 262, "validation_split": 0, "disable_tqdm": True, "logging_steps": 1,
-        "save_strategy": "no", "learning_rate": 0.01,
-    } | settings  # fmt: skip
-    if "RANK" in os.environ:
-        settings["ddp_backend"] = "gloo"
-    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-
-
 def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settings) -> dict[str, Any]:
     """Run `weftformer train`. Return the losses, gradient norms and evaluations, and the size of this process' part.
 
     The command trains in 32 bits. A `dtype` of 64 bits is for comparisons.
     """
     datasets.config.HF_DATASETS_CACHE = Path(data).with_name("datasets-cache")
+    if "RANK" in os.environ:
+        settings["ddp_backend"] = "gloo"
     model_class = Doubles if dtype == torch.float64 else WeftForConditionalGeneration
     with mock.patch.object(building, "WeftForConditionalGeneration", model_class):
-        trainer = fit_pairs(*parse_arguments(arguments(data, folder, **settings))).trainer
+        trainer = runs.fit(data, folder, **settings).trainer
     history = trainer.state.log_history
     model = trainer.model
     names = ("experts_max_load", "experts_dead", "experts_drop_rate", "balance_loss", "z_loss")
@@ -67,16 +52,6 @@ def train(data: Path, folder: Path, dtype: torch.dtype = torch.float32, **settin
     }
 
 
-class Rows(torch.utils.data.IterableDataset):
-    """Rows without a length."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __iter__(self):
-        return iter(self.rows)
-
-
 def evaluate(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Evaluate an untrained model on rows of different lengths, and predict them, once for each case.
 
@@ -85,7 +60,7 @@ def evaluate(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     torch.manual_seed(0)
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     sparse = {"decoder_mlp_layer_types": "sparse", "num_experts": 4, "init_std": 0.3}
-    model = WeftForConditionalGeneration(WeftConfig(vocab_size=40, **(SIZE | special | sparse)))
+    model = WeftForConditionalGeneration(WeftConfig(vocab_size=40, **(runs.SIZE | special | sparse)))
 
     def collate(rows):
         padded = {name: pad_sequence([torch.tensor(row[name]) for row in rows], True, pad)
@@ -100,7 +75,7 @@ def evaluate(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         case = {"count": 7, "stream": False, "predict_with_generate": True} | case
         rows = [{"input_ids": [3 + i, *[5] * (i * 3 % 5)], "labels": [7 + i, *[9] * (i * 2 % 4)]}
                 for i in range(case.pop("count"))]  # fmt: skip
-        dataset = Rows(rows) if case.pop("stream") else rows
+        dataset = runs.Rows(rows) if case.pop("stream") else rows
         result: dict[str, Any] = {}
 
         def compute_metrics(evaluation, result=result):

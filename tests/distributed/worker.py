@@ -1,15 +1,6 @@
-"""One of two processes that wait for jobs: `python worker.py FOLDER`, with RANK, LOCAL_RANK and WORLD_SIZE set.
+"""Functions of one of two processes, which `Pair` runs in both at the same time."""
 
-A job is a line of JSON on the standard input with its number and the name of a function, which is here or, as
-"module.function", in a file beside this one. Its arguments are in `FOLDER/NUMBER.pt`. The result of the function, or
-the traceback if it raises, is written to `FOLDER/NUMBER-RANK.pt`.
-"""
-
-import importlib
-import json
 import os
-import sys
-import traceback
 from pathlib import Path
 
 import torch
@@ -20,7 +11,16 @@ from transformers.distributed import DistributedConfig
 
 from weftformer import WeftForConditionalGeneration
 
-RANK = int(os.environ.get("RANK", "0"))
+
+def begin(rank: int, store: Path) -> None:
+    """Make this one of two processes. They meet through a file, because a port could be taken in the meantime."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", "0"))
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ def held(tensor: torch.Tensor) -> torch.Tensor:
 def micro_batches(batch, split):
     """Return the half of a batch for this process if `split`, else both halves."""
     halves = [{name: value[rows] for name, value in batch.items()} for rows in (slice(0, 2), slice(2, 4))]
-    return halves[RANK : RANK + 1] if split else halves
+    return halves[rank() : rank() + 1] if split else halves
 
 
 def train(model, batch, split, call):
@@ -80,26 +80,5 @@ def run_engine(folder, batch, out, sizes=None, ddp=False):
     result = {"generated": generated(model.eval(), batch, split)}
     result |= train(model, batch, split, DistributedDataParallel(model) if ddp else model)
     result["held"] = sum(held(parameter).numel() for parameter in model.parameters())
-    model.save_pretrained(out, is_main_process=RANK == 0)
+    model.save_pretrained(out, is_main_process=rank() == 0)
     return result | {"generated after": generated(model.eval(), batch, split)}
-
-
-def serve(folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=RANK, world_size=2)
-    for line in sys.stdin:
-        job = json.loads(line)
-        arguments = torch.load(folder / f"{job['number']}.pt", weights_only=False)
-        try:
-            module, _, name = job["name"].rpartition(".")
-            function = getattr(importlib.import_module(module), name) if module else globals()[name]
-            result = {"result": function(**arguments)}
-        except Exception:
-            result = {"error": traceback.format_exc()}
-        part = folder / f"{job['number']}-{RANK}.part"
-        torch.save(result, part)
-        part.rename(part.with_suffix(".pt"))
-    os._exit(0)  # the threads of the group may wait for a process that has died
-
-
-if __name__ == "__main__":
-    serve(Path(sys.argv[1]))

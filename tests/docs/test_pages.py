@@ -3,7 +3,6 @@ a warning.
 """
 
 import importlib.util
-import os
 import re
 import shlex
 import shutil
@@ -18,6 +17,7 @@ from weftformer import WeftForConditionalGeneration
 from weftformer.scripts import cli
 from weftformer.scripts.parsing import parse_arguments
 
+from ..conftest import printed_elsewhere
 from ..routes.conftest import known, planner, planner_folder  # noqa: F401, fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,19 +38,6 @@ def own_text(page: Path) -> str:
 def files_of(page: Path) -> dict[str, str]:
     """Return the files whose names stand above their code."""
     return dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```', own_text(page), flags=re.DOTALL | re.MULTILINE))
-
-
-def printed_elsewhere(folder: Path) -> list[str]:
-    """Run `elsewhere.py` in a process that has the saved folders, but neither Weft nor the other file."""
-    shutil.copytree(folder / "runs", folder / "elsewhere" / "runs")
-    code = "import sys; sys.modules['weftformer'] = None; exec(open(sys.argv[1]).read())"
-    environment = dict(os.environ) | {"HF_MODULES_CACHE": str(folder / "modules"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder / "elsewhere.py")],
-        cwd=folder / "elsewhere", env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [line.partition(" tensor")[0] for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -96,7 +83,10 @@ def test_python_blocks_run(page, request, pushed, monkeypatch, tmp_path, capsys)
     if page.stem == "README":
         assert "['Anna Smith']" in out
     if page.stem == "changing":
-        assert printed_elsewhere(tmp_path) == ["GatedWeft 1.0", "ScaledWeft 1.0"]
+        shutil.copytree("runs", "elsewhere/runs")  # without the other file
+        code = f"import sys; sys.modules['weftformer'] = None\n{files_of(page)['elsewhere.py']}"
+        lines = printed_elsewhere(code, folder=tmp_path / "elsewhere").splitlines()
+        assert [line.partition(" tensor")[0] for line in lines] == ["GatedWeft 1.0", "ScaledWeft 1.0"]
     if page.stem == "routes":
         assert "True ()" in out and "False ('CCO',)" in out
         assert "precedented 532 amide coupling" in out and "is made from itself" in out

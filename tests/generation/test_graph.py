@@ -93,11 +93,9 @@ def test_the_trainer_evaluates_with_graphs_and_the_current_weights(build, source
 
 @pytest.mark.parametrize("search", SEARCHES[:2], ids=str)
 @pytest.mark.parametrize("kind", ["learned", "sparse"])
-def test_all_tensors_are_on_the_device_of_the_model(build, source, monkeypatch, kind, search):
+def test_all_tensors_are_on_the_device_of_the_model(build, source, written, monkeypatch, kind, search):
     """The default device stands for another one: tensors that are made without a device are there."""
-    monkeypatch.setattr(graph, "while_loop", run_loop)
     monkeypatch.setattr(graph, "_BLOCK", 3)
-    monkeypatch.setattr(GraphSearch, "_package", lambda self, graph, *others: graph)
     model = build(kind)
     settings = continuous_settings(model, {**search, **ENDS})
     settings.max_length = 9

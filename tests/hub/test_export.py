@@ -2,8 +2,6 @@
 
 import ast
 import json
-import os
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +16,7 @@ from weftformer.hub import export_code
 from weftformer.hub.export import AUTO_MAP, CODE_FILE, ROOT, code_text, exported_modules
 
 from .. import models
+from ..conftest import printed_elsewhere
 from ..models import IDS, TARGET, TINY_CONFIG, tiny_model
 
 
@@ -110,15 +109,8 @@ assert not any(name.startswith("weftformer.") for name in sys.modules)
 def run(source: Path, target: Path, python: str | Path = sys.executable) -> None:
     """Load the folders in a process that cannot see the package, and save them again."""
     target.mkdir()
-    script = target / "script.py"
-    script.write_text(SCRIPT.format(ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS)))
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"HF_MODULES_CACHE": str(target / "modules"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [str(python), str(script), str(source), str(target)],
-        cwd=target, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    code = SCRIPT.format(ids=IDS.tolist(), prefix=TARGET.tolist(), kinds=list(KINDS))
+    printed_elsewhere(code, source, target, folder=target, python=python, PYTHONPATH="")
 
 
 @pytest.fixture(scope="module")

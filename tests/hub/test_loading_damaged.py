@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from weftformer.hub.loading import check_family, check_generates, load, load_generator
 
+from ..conftest import save_both
 from ..models import tiny_text_model
 from .test_export import ROOT
 
@@ -56,8 +57,7 @@ def parts():
 @pytest.mark.parametrize("case", DAMAGE)
 def test_damage_is_told_in_a_sentence(case, parts, tmp_path, capsys):
     kind, damage, words = DAMAGE[case]
-    for part in parts:
-        part.save_pretrained(tmp_path)
+    save_both(tmp_path, *parts)
     assert load(kind, tmp_path)
     damage(tmp_path)
     with pytest.raises(ValueError, match=words) as error:
@@ -70,8 +70,7 @@ UNUSABLE = {"forced_bos_token_id": 10**9, "cache_implementation": "quantized", "
 
 @pytest.mark.parametrize("setting", UNUSABLE)
 def test_settings_that_cannot_generate_are_found_by_a_trial(setting, parts, tmp_path):
-    for part in parts:
-        part.save_pretrained(tmp_path)
+    save_both(tmp_path, *parts)
     assert load_generator(str(tmp_path))
     fields(tmp_path / "generation_config.json", **{setting: UNUSABLE[setting]})
     with pytest.raises(ValueError, match=r"generation_config\.json"):
@@ -91,8 +90,7 @@ def test_settings_that_need_more_than_the_trial_are_allowed(setting, parts, tmp_
 
 @pytest.mark.parametrize("kind", [MODEL, TOKENIZER])
 def test_code_beside_a_model_does_not_run_even_if_standard_input_consents(kind, parts, tmp_path, monkeypatch):
-    for part in parts:
-        part.save_pretrained(tmp_path)
+    save_both(tmp_path, *parts)
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     classes = dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForSeq2SeqLM"), "evil.Evil")
     fields(tmp_path / "config.json", model_type="evil", auto_map=classes)

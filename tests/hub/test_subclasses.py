@@ -3,8 +3,6 @@
 import copy
 import json
 import os
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
@@ -24,6 +22,7 @@ from weftformer.tokenization import train_tokenizer
 from weftformer.training import ModelArguments, WeftTrainer, WeftTrainingArguments, average_checkpoints
 from weftformer.training.building import build_config
 
+from ..conftest import printed_elsewhere, save_both
 from ..models import IDS, TARGET, TINY_CONFIG, randomized
 
 GATES = """
@@ -158,13 +157,8 @@ def test_subclass_is_the_same_elsewhere(files, tmp_path, kind, weft):
     inputs = tmp_path / "inputs.safetensors"
     save_file({"ids": IDS, "target": TARGET}, inputs)
     (elsewhere := tmp_path / "elsewhere").mkdir()
-    environment = dict(os.environ) | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(folder), str(inputs), weft],
-        cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == [kind, "GatedConfig" if fields else "WeftConfig"]
+    printed = printed_elsewhere(ELSEWHERE, folder, inputs, weft, folder=elsewhere)
+    assert printed.split() == [kind, "GatedConfig" if fields else "WeftConfig"]
     found = load_file(folder / "found.safetensors")
     with torch.no_grad():
         expected = model(input_ids=IDS, decoder_input_ids=TARGET).logits
@@ -230,8 +224,7 @@ def test_tokenizer_of_ones_own_travels_beside_the_model(files, tmp_path, monkeyp
     kind.register_for_auto_class("AutoTokenizer")
     folder, trained = tmp_path / "saved", train_tokenizer(["abc", "ABC"], vocab_size=300)
     tokenizer = kind(tokenizer_object=trained.backend_tokenizer, pad_token=trained.pad_token)
-    WeftForConditionalGeneration(WeftConfig(**TINY_CONFIG)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_both(folder, WeftForConditionalGeneration(WeftConfig(**TINY_CONFIG)), tokenizer)
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     found = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     assert type(found) is not kind and type(found).__name__ == "UpperTokenizer"
@@ -282,8 +275,7 @@ def subclass(files, tmp_path, monkeypatch):
     special |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer), "is_strong": False}
     model = randomized(module.DooredOwnConfigWeft(module.DooredConfig(**TINY_CONFIG | special)).eval())
     model.generation_config.max_length = 5
-    model.save_pretrained(tmp_path / "run" / "checkpoint-1")
-    tokenizer.save_pretrained(tmp_path / "run" / "checkpoint-1")
+    save_both(tmp_path / "run" / "checkpoint-1", model, tokenizer)
     return model
 
 
@@ -381,33 +373,34 @@ def test_fields_of_a_subclass_have_the_types_of_their_annotations():
         Smaller(d_model=0)
 
 
-def test_preset_of_another_configuration_is_trained_with_it():
-    try:
-        register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
-        tokenizer = train_tokenizer(["a b"], vocab_size=270)
-        for config in (
-            WeftConfig.from_preset("windowed"),
-            build_config(ModelArguments(preset="windowed"), tokenizer),
-            build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer),
-        ):
-            assert type(config) is WindowedConfig and config.window in (3, 5) and config.d_model == 16
-        assert config.window == 5
-        with pytest.raises(ValueError, match="'windowed'"):
-            register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
-    finally:
-        PRESETS.pop("windowed", None)
+@pytest.fixture
+def presets():
+    """Remove what a test registers."""
+    before = dict(PRESETS)
+    yield
+    PRESETS.clear()
+    PRESETS.update(before)
 
 
-def test_registered_preset():
-    fields = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
-    try:
-        for _ in range(2):  # a notebook may run a cell twice
-            register_preset("of-this-test", fields)
-        assert WeftConfig.from_preset("of-this-test", vocab_size=20).d_model == 16
-        with pytest.raises(ValueError, match="'of-this-test' with other fields already"):
-            register_preset("of-this-test", {"d_model": 32})
-    finally:
-        PRESETS.pop("of-this-test", None)
+def test_preset_of_another_configuration_is_trained_with_it(presets):
+    register_preset("windowed", {"d_model": 16, "window": 3}, WindowedConfig)
+    tokenizer = train_tokenizer(["a b"], vocab_size=270)
+    for config, window in (
+        (WeftConfig.from_preset("windowed"), 3),
+        (build_config(ModelArguments(preset="windowed"), tokenizer), 3),
+        (build_config(ModelArguments(preset="windowed", config_overrides="window=5"), tokenizer), 5),
+    ):
+        assert type(config) is WindowedConfig and (config.window, config.d_model) == (window, 16)
+    with pytest.raises(ValueError, match="'windowed'"):
+        register_preset("windowed", {"d_model": 16, "window": 3}, type("Other", (WindowedConfig,), {}))
+
+
+def test_registered_preset(presets):
+    for _ in range(2):  # a notebook may run a cell twice
+        register_preset("of-this-test", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1})
+    assert WeftConfig.from_preset("of-this-test", vocab_size=20).d_model == 16
+    with pytest.raises(ValueError, match="'of-this-test' with other fields already"):
+        register_preset("of-this-test", {"d_model": 32})
     with pytest.raises(ValueError, match="d_modle"):
-        register_preset("of-this-test", {"d_modle": 32})
-    assert "of-this-test" not in PRESETS
+        register_preset("of-another", {"d_modle": 32})
+    assert "of-another" not in PRESETS

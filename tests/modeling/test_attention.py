@@ -13,6 +13,8 @@ from weftformer.modeling.attention import CrossAttention, SelfAttention
 from weftformer.modeling.masks import bidirectional_mask
 from weftformer.modeling.positions import TokenPositions, WeftRotaryEmbedding, attention_positions
 
+from ..models import assert_same_gradients
+
 pytestmark = pytest.mark.dtype(torch.float64)
 
 BATCH, LENGTH, SOURCE = 2, 5, 6
@@ -82,9 +84,12 @@ def draw(config, kind, cross, ids, masked, per_head=False):
     return case, TokenPositions(query_ids, query_mask), TokenPositions(key_ids, key_mask)
 
 
-def assert_close(found, expected, kind="none"):
-    # in every model the tables of rotary angles are of 32 bits
-    tolerance = 1e-5 if kind == "rotary" else 1e-10
+# in every model the tables of rotary angles are of 32 bits
+TOLERANCES = {"rotary": 1e-5}
+
+
+def assert_close(found, expected, kind):
+    tolerance = TOLERANCES.get(kind, 1e-10)
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 
@@ -108,14 +113,6 @@ def attention(small, lopsided):
         return lopsided(module), config
 
     return make
-
-
-def gradients(module, inputs, output):
-    # an asymmetric weight for each output, so that no error can cancel
-    weight = torch.linspace(-1, 1, output.numel()).view_as(output)
-    parameters = [*module.parameters(), *inputs]
-    grads = torch.autograd.grad((output * weight).sum(), parameters, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True)]
 
 
 EVERYTHING = {
@@ -151,7 +148,7 @@ def test_attention_equals_the_reference(
         if implementation == "eager":
             assert_close(weights, expected_weights, kind)
         if has_gradients:
-            assert_close(gradients(module, inputs, output), gradients(module, inputs, expected), kind)
+            assert_same_gradients(output, expected, [*module.parameters(), *inputs], TOLERANCES.get(kind, 1e-10))
 
 
 CALL = {"input_ids": torch.tensor([[3, 4, 5, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 0]]),

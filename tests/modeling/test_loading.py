@@ -15,6 +15,7 @@ from weftformer import WeftConfig, WeftEncoder, WeftForConditionalGeneration, We
 from weftformer.modeling.loading import warn_of_whole_experts
 
 from .. import models
+from ..conftest import save_both
 from ..models import IDS, SPARSE, TARGET, TINY_CONFIG, tiny_model
 
 BALANCED = SPARSE | {"router_bias_update_rate": 0.1, "mlp_bias": True}
@@ -104,8 +105,7 @@ def test_automodel_loads_what_was_saved_alone(kind, tmp_path):
 @torch.no_grad()
 def test_a_pipeline_takes_the_states_of_a_saved_encoder(tmp_path):
     model, tokenizer = models.tiny_text_model(["a text"])
-    for part in (model.get_encoder(), tokenizer):
-        part.save_pretrained(tmp_path)
+    save_both(tmp_path, model.get_encoder(), tokenizer)
     found = pipeline("feature-extraction", model=str(tmp_path), device="cpu")("a text")
     expected = model.get_encoder()(**tokenizer("a text", return_tensors="pt"))[0]
     torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-4)

@@ -109,11 +109,11 @@ def library(monkeypatch) -> Any:
     from weftformer.routes import judging
     from weftformer.routes.planning import stock_search
 
-    steps = stock_search.library_steps.__wrapped__
+    steps = stock_search._derived.__wrapped__
 
     def proposes(*rows: Any) -> None:
         own = judging.Library(rows)
-        monkeypatch.setattr(stock_search, "library_steps", lambda library, *asked: steps(own, *asked))
+        monkeypatch.setattr(stock_search, "_derived", lambda library, *asked: steps(own, *asked))
 
     proposes()
     return proposes

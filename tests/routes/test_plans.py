@@ -55,6 +55,13 @@ def test_few_routes_of_each_reaction(count, kept):
     assert TURNED in [c.route for c in best]  # the same route as one that is kept
 
 
+def test_routes_that_differ_in_salts_and_charges_are_one():
+    anion = Route("COC(C)=O", leaf("CC(=O)[O-]", "CO"))
+    salt = Route("COC(C)=O", leaf("CC(=O)[O-].[Na+]", "CO"))
+    best = ranked(found(anion, ESTER, CHLORIDE, salt))
+    assert [(c.route, c.rank) for c in best] == [(anion, 1), (CHLORIDE, 2)]
+
+
 def test_purchasable_routes_rank_first():
     stock = Stock(["CO", "CC(C)O", "O"])
     assert [c.route for c in ranked(found(ESTER, None, LONGER), stock)] == [ESTER, None, LONGER]

@@ -14,14 +14,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, TrainerCallback
 from weftformer import WeftForConditionalGeneration
 from weftformer.common.atomic import locked_folder
 from weftformer.scripts import cli
-from weftformer.scripts.parsing import parse_arguments
 from weftformer.scripts.train import how_to_use
-from weftformer.training import DataArguments, fit_pairs
+from weftformer.training import DataArguments
 
-SIZE = {
-    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
-}  # fmt: skip
+from ..training import runs
 
 
 @pytest.fixture(scope="module")
@@ -34,24 +30,11 @@ def pairs(tmp_path_factory):
     return file
 
 
-def _argv(pairs, output_dir, overrides=None, **arguments):
-    arguments = {
-        "train_file": pairs, "output_dir": output_dir, "config_overrides": json.dumps(SIZE | (overrides or {})),
-        "tokenizer_vocab_size": 262, "learning_rate": 0.01, "disable_tqdm": True, "use_cpu": True,
-        "validation_split": 0, "logging_steps": 1, "save_strategy": "no",
-    } | arguments  # fmt: skip
-    return [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-
-
-def _train(*args, callbacks=(), **kwargs):
-    return fit_pairs(*parse_arguments(_argv(*args, **kwargs)), callbacks=callbacks).trainer
-
-
 @pytest.fixture(scope="module")
 def trained(pairs, tmp_path_factory):
     """The folder of a training that was started from the command line."""
     folder = tmp_path_factory.mktemp("trained") / "model"
-    argv = _argv(
+    argv = runs.arguments(
         pairs, folder, validation_split=32, eval_on_start=True, max_steps=60, warmup_steps=5, test_file=pairs,
         max_eval_samples=8, eval_strategy="steps", eval_steps=30, save_strategy="steps", save_steps=30,
         generation_num_beams=2,
@@ -159,8 +142,8 @@ def test_conditions_reach_the_model(pairs, tmp_path, capsys):
     file = tmp_path / "pairs.csv"
     file.write_text("source,target,n,m\n" + "".join(f"a{letter},ab,3,0.5\n" for letter in "abcd"))
     settings = {"eval_strategy": "no", "validation_split": 2, "test_file": file}
-    trainer = _train(file, tmp_path / "out", condition_columns="n,m", max_steps=1, callbacks=[Look()], **settings)
-    assert trainer.model.config.num_condition_features == 2
+    fitted = runs.fit(file, tmp_path / "out", condition_columns="n,m", max_steps=1, callbacks=[Look()], **settings)
+    assert fitted.trainer.model.config.num_condition_features == 2
     # in training, and in both halves of the test: generation and loss; nothing is evaluated
     assert [values.tolist() for values in seen] == [[[3.0, 0.5]] * rows for rows in (2, 4, 4)]
     lines = how_to_use(str(tmp_path / "out"), "aa", DataArguments(str(file), condition_columns="n,m")).splitlines()
@@ -169,4 +152,4 @@ def test_conditions_reach_the_model(pairs, tmp_path, capsys):
 
 def test_a_folder_that_another_run_writes_to_is_refused(pairs, tmp_path):
     with locked_folder(tmp_path / "model"), pytest.raises(ValueError, match="Another run is writing"):
-        _train(pairs, tmp_path / "model")
+        runs.fit(pairs, tmp_path / "model")

@@ -1,16 +1,20 @@
 """Models, rows and trainers of these tests, in the vocabulary of routes."""
 
+import json
 from typing import Any
 
 import torch
 from transformers import DataCollatorForSeq2Seq
 
 from weftformer import WeftConfig, WeftForConditionalGeneration
+from weftformer.scripts.parsing import parse_arguments
 from weftformer.tokenization import build_route_tokenizer
-from weftformer.training import WeftTrainer, WeftTrainingArguments
+from weftformer.training import WeftTrainer, WeftTrainingArguments, fit_pairs
 
 from ..models import TINY_CONFIG
 
+# The fields of a model whose vocabulary is its tokenizer's.
+SIZE = {name: value for name, value in TINY_CONFIG.items() if name != "vocab_size"} | {"dropout": 0.0}
 PAD = 52
 # the batches have no masks
 VOCABULARY = {
@@ -53,6 +57,31 @@ def trainer(folder, model, data, pad_to: int | None = None, **settings: Any):
         data,
         eval_dataset=data,
     )
+
+
+def arguments(data, folder, fields: dict[str, Any] | None = None, **settings: Any) -> list[str]:
+    """Return words of `weftformer train` that begin with random weights, in bytes and a few pieces."""
+    settings = {
+        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(SIZE | (fields or {})),
+        "tokenizer_vocab_size": 262, "validation_split": 0, "learning_rate": 0.01, "logging_steps": 1,
+        "save_strategy": "no", "use_cpu": True, "disable_tqdm": True,
+    } | settings  # fmt: skip
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+
+
+def fit(*args: Any, callbacks=(), **settings: Any):
+    """Run `weftformer train` with these [`arguments`]."""
+    return fit_pairs(*parse_arguments(arguments(*args, **settings)), callbacks=callbacks)
+
+
+class Rows(torch.utils.data.IterableDataset):
+    """Rows without a length."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
 
 
 def losses(run: WeftTrainer) -> list[float]:

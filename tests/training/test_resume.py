@@ -1,18 +1,19 @@
 """A run that is killed with SIGKILL and restarted by the same command ends the same as without, bit by bit."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import TrainerCallback
 
-from weftformer.training import fit_pairs
+from ..conftest import write_backwards
+from . import runs
 
 STEPS = 12
 
@@ -22,9 +23,6 @@ def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
 
     Imports take longer than the run, so runs that nothing kills share the process of the tests.
     """
-    from transformers import TrainerCallback
-
-    from weftformer.scripts.parsing import parse_arguments
 
     def reach(event: str) -> None:
         if event == kill_at:
@@ -42,38 +40,24 @@ def run(folder: str, data: str, steps: int = STEPS, kill_at: str = "") -> None:
         move(source, target)
 
     fields = {
-        "d_model": 16, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "dropout": 0.1,
-        "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"], "decoder_mlp_layer_types": "sparse",
-        "num_experts": 4, "router_type": "noisy_top_k", "router_bias_update_rate": 0.01,
+        "dropout": 0.1, "activation_dropout": 0.1, "encoder_mlp_layer_types": ["dense", "sparse"],
+        "decoder_mlp_layer_types": "sparse", "num_experts": 4, "router_type": "noisy_top_k",
+        "router_bias_update_rate": 0.01,
     }  # fmt: skip
     # the run is saved in the middle of its epochs
-    arguments = {
-        "train_file": data, "output_dir": folder, "config_overrides": json.dumps(fields), "tokenizer_vocab_size": 262,
+    settings = {
         "resume_from_checkpoint": "true", "max_steps": steps, "save_strategy": "steps", "save_steps": 2,
         "save_total_limit": 2, "logging_steps": 2, "gradient_accumulation_steps": 2, "max_tokens_per_batch": 40,
-        "validation_split": 0, "use_cpu": True, "disable_tqdm": True, "learning_rate": 0.01,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "replace", replace)
-        argv = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-        fit_pairs(*parse_arguments(argv), callbacks=[Reach()])
+        runs.fit(data, folder, fields, **settings, callbacks=[Reach()])
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     """Some forty pairs, enough for five steps an epoch."""
-    from ..conftest import write_backwards  # only here: the file also runs by itself
-
     return write_backwards(tmp_path_factory.mktemp("data") / "pairs.csv")
-
-
-def start(folder: Path, data: Path, kill_at: str) -> int:
-    """Run in a separate process until it kills itself, and return the exit code."""
-    words = [sys.executable, __file__, str(folder), str(data), kill_at]
-    process = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert process.returncode in (0, -signal.SIGKILL), process.stderr[-3000:]
-    return process.returncode
 
 
 def curve(folder: Path) -> list[dict]:
@@ -105,7 +89,10 @@ def assert_same_end(folder: Path, whole: Path) -> None:
 @pytest.mark.integration
 def test_run_that_is_killed_in_a_save_ends_the_same(whole, data, tmp_path):
     folder = tmp_path / "run"
-    assert start(folder, data, kill_at="save 10") == -signal.SIGKILL
+    killed = multiprocessing.get_context("spawn").Process(target=run, args=(str(folder), str(data), STEPS, "save 10"))
+    killed.start()
+    killed.join(300)
+    assert killed.exitcode == -signal.SIGKILL
     assert {"checkpoint-6", "checkpoint-8"} == {path.name for path in folder.glob("checkpoint-*")}
     assert (folder / ".saving-checkpoint").is_dir()
     run(str(folder), str(data))
@@ -123,7 +110,3 @@ def test_a_finished_run_stays_as_it_is(whole, data, tmp_path):
     assert all("train_loss" not in entry for entry in state["log_history"])
     expected, found = (load_file(path / "model.safetensors") for path in (folder / f"checkpoint-{STEPS - 2}", folder))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
-if __name__ == "__main__":
-    run(*sys.argv[1:3], kill_at=sys.argv[3])

@@ -13,7 +13,6 @@ from weftformer.training import DataArguments, WeftTrainer, WeftTrainingArgument
 from weftformer.training.pairs import Pairs
 from weftformer.training.sources import TrainedSources
 
-from ..scripts.test_train_script import SIZE
 from . import runs
 
 TEXTS = [f"{n:03}" for n in range(400)]
@@ -131,13 +130,13 @@ def test_trainings_keep_the_sources_in_model_and_checkpoints(tmp_path, capsys):
         return set(rows) - held_out, held_out, fitted.report
 
     trained, held_out, report = train(
-        "a", TEXTS[:60], config_overrides=json.dumps(SIZE), tokenizer_vocab_size=270, max_steps=1
+        "a", TEXTS[:60], config_overrides=json.dumps(runs.SIZE), tokenizer_vocab_size=270, max_steps=1
     )
     assert len(held_out) == 12 and not report.notes
     for name, rows, further in (
         ("b", TEXTS[:60], {"model_name_or_path": tmp_path / "a"}),
         ("c", TEXTS[:90], {"model_name_or_path": tmp_path / "a" / "checkpoint-1"}),
-        ("a", TEXTS[:90], {"resume_from_checkpoint": "true", "config_overrides": json.dumps(SIZE)}),
+        ("a", TEXTS[:90], {"resume_from_checkpoint": "true", "config_overrides": json.dumps(runs.SIZE)}),
     ):
         validation = train(name, rows, **further)[1]
         assert validation and not validation & trained

@@ -11,15 +11,13 @@ import torch
 from datasets import IterableDataset
 from safetensors.torch import load_file
 
-from weftformer.scripts.parsing import parse_arguments
 from weftformer.training import DataArguments, ModelArguments, ShuffledStream, WeftTrainingArguments, fit_pairs
 from weftformer.training.files import load_file_stream
 from weftformer.training.trainer import _budget_batches
 
-from ..models import TINY_CONFIG
+from . import runs
 
 ROWS = 57
-SIZE = {name: value for name, value in TINY_CONFIG.items() if name != "vocab_size"} | {"dropout": 0.1}
 
 
 def pairs(numbers) -> list[dict[str, str]]:
@@ -134,16 +132,6 @@ def test_files_are_named_by_patterns_and_lists(tmp_path):
             sources(text)
 
 
-def argv(folder, **settings) -> list[str]:
-    settings = {
-        "streaming": True, "output_dir": folder, "config_overrides": json.dumps(SIZE), "tokenizer_vocab_size": 265,
-        "max_steps": 9, "use_cpu": True, "disable_tqdm": True, "per_device_train_batch_size": 8, "save_strategy": "steps",
-        "save_steps": 3, "save_total_limit": 9, "logging_steps": 3, "shuffle_buffer_size": 16, "validation_split": 0,
-        "resume_from_checkpoint": "true",
-    } | settings  # fmt: skip
-    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-
-
 def curve(trainer) -> list[tuple]:
     return [(log["step"], log["loss"], log["grad_norm"]) for log in trainer.state.log_history if "loss" in log]
 
@@ -158,11 +146,15 @@ def curve(trainer) -> list[tuple]:
 )
 def test_resumed_stream_equals_uninterrupted_one(shards, tmp_path, settings):
     """Within the second epoch or later."""
-    settings = settings | {"train_file": str(tmp_path / "pairs-*.jsonl")}
-    whole = fit_pairs(*parse_arguments(argv(tmp_path / "whole", **settings))).trainer
+    settings = settings | {
+        "streaming": True, "max_steps": 9, "per_device_train_batch_size": 8, "save_strategy": "steps", "save_steps": 3,
+        "save_total_limit": 9, "logging_steps": 3, "shuffle_buffer_size": 16, "resume_from_checkpoint": "true",
+    }  # fmt: skip
+    train = partial(runs.fit, tmp_path / "pairs-*.jsonl", fields={"dropout": 0.1}, **settings)
+    whole = train(folder=tmp_path / "whole").trainer
     (tmp_path / "part").mkdir()
     shutil.copytree(tmp_path / "whole" / "checkpoint-3", tmp_path / "part" / "checkpoint-3")
-    part = fit_pairs(*parse_arguments(argv(tmp_path / "part", **settings)))
+    part = train(folder=tmp_path / "part")
     assert curve(part.trainer) == curve(whole) and len(curve(whole)) == 3 and part.example == "0"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -173,7 +165,7 @@ def test_a_stream_from_python(tmp_path, caplog):
         "max_steps": 2, "use_cpu": True, "disable_tqdm": True, "report_to": "none", "save_strategy": "no",
         "predict_with_generate": False,
     }  # fmt: skip
-    model = ModelArguments(config_overrides=SIZE, tokenizer_vocab_size=265)
+    model = ModelArguments(config_overrides=runs.SIZE, tokenizer_vocab_size=265)
     data = DataArguments(streaming=True, validation_split=8, shuffle_buffer_size=16, max_source_length=3)
     stream = IterableDataset.from_generator(generated).map(lambda row: {"source": row["source"] * 2})
     fitted = fit_pairs(model, data, WeftTrainingArguments(str(tmp_path / "a"), **arguments), stream)

@@ -102,15 +102,7 @@ def test_batches_by_tokens(tmp_path, pad_to):
     assert sum(epochs[0]) == sum(epochs[1]) == 24 and epochs[0] != epochs[1] and len(set(epochs[0])) > 1
 
 
-class Rows(torch.utils.data.IterableDataset):
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __iter__(self):
-        return iter(self.rows)
-
-
-class LongStream(Rows):
+class LongStream(runs.Rows):
     """A stream that knows its length."""
 
     def __len__(self):
@@ -168,7 +160,7 @@ def test_a_token_budget_is_lowered_until_batches_fit(tmp_path, caplog, is_stream
 
 
 PLAIN_STREAMS = {
-    "torch": Rows,
+    "torch": runs.Rows,
     "datasets": lambda rows: Dataset.from_list(rows).to_iterable_dataset(num_shards=3).shuffle(seed=1, buffer_size=5),
 }
 

@@ -61,17 +61,6 @@ def test_a_grignard_reagent_is_the_one_of_records_without_halide():
 
 
 @pytest.mark.parametrize(
-    ("aniline", "state"),
-    [
-        ("Nc1ccc([S@](C)=O)cc1", "precedented"), ("Nc1ccc([S@+](C)[O-])cc1", "precedented"),
-        ("Nc1ccc([S@@](C)=O)cc1", "fails"), ("Nc1ccc(S(C)=O)cc1", "fails"),
-    ],
-)  # fmt: skip
-def test_a_sulfoxide_keeps_its_configuration(aniline, state):
-    assert judge("CC(=O)Nc1ccc([S@](C)=O)cc1", ["CC(=O)Cl", aniline]).state == state
-
-
-@pytest.mark.parametrize(
     ("route", "states", "reason"),
     [
         # carbon dioxide and a Grignard reagent are not drawn
@@ -89,75 +78,30 @@ def test_a_route_fails_where_a_step_does(route, states, reason):
     assert [one.state for one in found] == states and complete(Candidate("", 0.0, None, route)).fails_because == reason
 
 
-E, Z, BROMIDE, CD3 = "OB(O)/C=C/c1ccccc1", r"OB(O)/C=C\c1ccccc1", "COc1ccc(Br)cc1", "[2H]C([2H])([2H])"
-ESTRADIOL = "C[C@]12CC[C@H]3[C@@H](CCc4cc(O)ccc43)[C@@H]1CC[C@@H]2O"
-FERROCENE = "[Fe+2].c1cc[cH-]c1.c1cc[cH-]c1"
-STEPS = [
-    # stereochemistry that a step keeps
-    ("O=C1C=CC(=O)O1", [r"OC(=O)/C=C\C(=O)O"], "precedented", "would be expected"),
-    ("O=C1C=CC(=O)O1", ["OC(=O)/C=C/C(=O)O"], "no precedent", "inverted or newly defined"),
-    ("COc1ccc(/C=C/c2ccccc2)cc1", [BROMIDE, E], "precedented", None),
-    (r"COc1ccc(/C=C\c2ccccc2)cc1", [BROMIDE, Z], "precedented", None),
-    (r"COc1ccc(/C=C\c2ccccc2)cc1", [BROMIDE, E], "no precedent", "inverted or newly defined"),
-    # a stereocentre whose bonds stay
-    ("COC(=O)[C@@H](C)NC(=O)c1ccccc1", ["COC(=O)[C@H](C)N", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is inverted"),
-    ("O=C(NCC[C@@H](C)CC)c1ccccc1", ["NCC[C@H](C)CC", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is inverted"),
-    ("COC(=O)[C@@H](C)NC(=O)c1ccccc1", ["COC(=O)C(C)N", "O=C(Cl)c1ccccc1"], "fails", "a stereocentre is defined"),
-    ("C[C@H](CBr)CC#N", ["CC(CBr)CBr", "[K+].[C-]#N"], "no precedent", "newly defined"),
-    # isotopes
-    (f"{CD3}Oc1ccc(C=O)cc1", [f"{CD3}I", "Oc1ccc(C=O)cc1"], "precedented", None),
-    (f"{CD3}Oc1ccc(C=O)cc1", ["CI", "Oc1ccc(C=O)cc1"], "fails", "2H missing"),
-    # the salt of a product, and salts of reactants
-    ("Cl.NCc1ccccc1", ["CC(C)(C)OC(=O)NCc1ccccc1", "Cl"], "precedented", "no atom of Cl is needed"),
-    ("Cl.N[C@@H](C)C(=O)OC", ["Cl.N[C@@H](C)C(=O)O", "CO"], "precedented", None),
-    # several equivalents of a reactant
-    ("C1CCN(CC1)CCN1CCCCC1", ["BrCCBr", "C1CCNCC1"], "no precedent", "C1CCNCC1 is used 2 times"),
-    ("N#CCCNCCC#N", ["C=CC#N", "N"], "no precedent", "C=CC#N is used 2 times"),
-    ("CCNC(=O)c1ccc(B(O)O)cc1", ["CCN", "OC(=O)c1ccccc1"], "fails", "1 B, 1 O missing"),
-    # atoms are supplied as a skeleton
-    ("c1ccc(-c2ccccn2)cc1", ["Brc1ccccc1", "CCCC[Sn](CCCC)(CCCC)c1ccccn1"], "precedented", None),
-    ("CCOC(=O)c1n[nH]c2c1CCN(c1ccc(Br)cc1)C2=O", ["CCOC(=O)C(=O)OCC", "NNc1ccc(Br)cc1", "Nc1ccc(Br)cc1"], "fails", "no reactant supplies CC"),
-    ("CCOP(=O)(CBr)OCC", ["BrBr", "CCOP(OCC)OCC"], "no precedent", "no reactant supplies C of"),
-    ("O=S1N=CC=N1", ["CN(C)C=O", "NO"], "no precedent", "no reactant supplies C=NS of"),
-    # a cycloaddition, in which the largest common substructure with the alkene has atoms of the imine
-    (
-        "COCC(C)(C)CC1NC(C(=O)OC(C)(C)C)C(c2cccc(Cl)c2F)C1(C(=O)OC)c1ccc(Cl)cc1F",
-        ["COCC(C)(C)CC=NCC(=O)OC(C)(C)C", "COC(=O)C(=Cc1cccc(Cl)c1F)c1ccc(Cl)cc1F"], "no precedent", "with other neighbours",
-    ),
-    ("CC(=O)OCCN1CCSCC1CCBr", ["OCCN1CCSCC1CCBr", "CC(C)=O"], "no precedent", None),
-    # a molecule that is not part of both is no ligand
-    ("CC(=O)[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["CC(=O)Cl", FERROCENE], "no precedent", None),
-    ("O=C[c-]1cccc1.[Fe+2].c1cc[cH-]c1", ["c1cc[cH-]c1.O=C[c-]1cccc1.[Fe+2]"], "fails", "made from itself"),
-    # unstable molecules
-    ("COC(N)=O", ["NC(=O)O", "CI"], "fails", "a carbamic acid loses carbon dioxide"),  # although it is recorded
-    ("CC(C)C[C@H](N)Br", ["CC(C)C[C@H](N)C(=O)O", "Br"], "fails", "alpha-halo amine"),
-    ("CC(C)CC(N)B(O)O", ["CC(C)CC(N)Br", "COB(OC)OC"], "fails", "alpha-halo amine"),
-    ("CC(=O)NCCCBr", ["NCCCBr", "CC(=O)Cl"], "precedented", None),
-    # a phenol beside an alcohol
-    ("CC(=O)O[C@H]1CC[C@H]2[C@@H]3CCc4cc(O)ccc4[C@H]3CC[C@]12C", [ESTRADIOL, "CC(=O)Cl"], "precedented", "take place at"),
-    ("C[C@]12CC[C@H]3[C@@H](CCc4cc(OC(C)=O)ccc43)[C@@H]1CC[C@@H]2O", [ESTRADIOL, "CC(=O)Cl"], "precedented", None),
-]  # fmt: skip
+def rows_in(name):
+    return list(csv.DictReader((Path(__file__).parent / name).open(encoding="utf-8")))
 
 
-@pytest.mark.parametrize(("product", "reactants", "state", "told"), STEPS)
-def test_what_a_step_keeps_and_where_its_atoms_come_from(product, reactants, state, told):
-    found = judge(product, reactants)
-    texts = [found.reason] if found.reason else found.remarks
-    assert found.state == state, texts
-    assert any(told in text for text in texts) if told else not texts
+@pytest.mark.parametrize("row", rows_in("steps.csv"), ids=lambda row: row["about"])
+def test_a_step_is_judged_as_chemists_do(row):
+    """`told` is in a finding, or "-" if there is none, and `untold` is in no finding."""
+    found = judge(row["product"], row["reactants"].split())
+    texts = [finding.text for finding in found.findings]
+    is_lower = found.is_misplaced and found.state != "fails"
+    assert found.state + (", ranks lower" if is_lower else "") == row["state"], texts
+    assert not texts if row["told"] == "-" else not row["told"] or any(row["told"] in text for text in texts)
+    assert not row["untold"] or not any(row["untold"] in text for text in texts)
 
 
 def test_rearrangements_ring_closures_and_one_pot_reactions_do_not_fail():
     """Every atom of these products is in the reactants, whether they are recorded or not."""
-    rows = list(csv.DictReader((Path(__file__).parent / "named_reactions.csv").open(encoding="utf-8")))
+    rows = rows_in("named_reactions.csv")
     untrue = {}
     for row in rows:
         step = judge(row["product"], row["reactants"].split("."))
         if step.state == "fails" or any("no reactant supplies" in remark for remark in step.remarks):
             untrue[row["name"]] = step.reason or step.remarks
     assert len(rows) >= 60 and not untrue
-    # a butyl group from nowhere still fails
-    assert judge("CC(=O)Nc1ccccc1CCCC", ["Nc1ccccc1", "CC(=O)Cl"]).state == "fails"
 
 
 def test_no_included_starting_material_counts_as_unstable():
@@ -181,22 +125,6 @@ def test_an_ester_of_the_acid_of_another_ester_moves_the_problem():
     assert [one.name for one in judge_route(swapped)] == ["methyl ester hydrolysis", "esterification"]
     made = Route("CCOC(=O)c1ccccc1", (Route(acid), Route("CCO")))
     assert [count_detours(judge_route(route)) for route in (swapped, hydrolysis, made)] == [1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "remark"),
-    [
-        ("O=C(O)c1ccc(F)cc1F", ["Brc1ccc(F)cc1F"], "reagent not drawn: carbon dioxide"),
-        (AMIDE, ["O=C(O)c1ccccc1", "O=C(O)c1ccccc1", AMINE], "O=C(O)c1ccccc1 is used 2 times"),
-        (AMIDE, [AMIDE + "CC", "CC"], None),
-        ("O=C(NCCc1ccccc1)c1ccccc1", ["CCO", "O=C(NCCc1ccccc1)c1ccccc1C"], "contains the whole product"),
-        ("OCc1ccccc1", ["[13CH3]c1ccccc1", "O"], "isotopes not in the product: 13C"),
-    ],
-)
-def test_remarks_of_a_step(product, reactants, remark):
-    found = judge(product, reactants)
-    assert found.state != "precedented"
-    assert remark is None or any(remark in one for one in found.remarks)
 
 
 @pytest.mark.parametrize("reagents", [["CCO"], ["[Pd]", "O=C([O-])[O-].[K+].[K+]"], ["CCN(CC)CC.CN(C)C=O", "ClCCl"]])
@@ -231,43 +159,9 @@ def is_accepted(product, reactants):
 
 
 def test_at_most_one_in_twenty_wrong_steps_has_a_precedent_and_no_doubt():
-    rows = list(csv.DictReader((Path(__file__).parent / "wrong_steps.csv").open(encoding="utf-8")))
+    rows = rows_in("wrong_steps.csv")
     accepted = [row for row in rows if is_accepted(row["product"], row["reactants"].split("."))]
     assert len(rows) >= 60 and len(accepted) <= len(rows) / 20, accepted
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "remark"),
-    [
-        ("CC(=O)[N+](C)(C)C", ["CC(=O)N(C)C", "CI"], "an amide"),
-        ("NCCOC(=O)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], "an amine elsewhere"),
-        ("CC(=O)c1cccc(C#N)c1", ["N#Cc1ccccc1", "CC(=O)Cl"], "electron-poor"),
-        ("CCCCOCCC", ["CCCO", "CCCCO"], "neither alcohol"),
-        ("Cc1ccc([N+](=O)[O-])cc1", ["O=Cc1ccc([N+](=O)[O-])cc1"], "reduced too"),
-        ("CCNS(=O)(=O)c1cccc(N)c1", ["CCN", "Nc1cccc(S(=O)(=O)Cl)c1"], "in the same molecule"),
-        ("COc1cccc(Br)c1", ["COc1ccccc1", "BrBr"], "take place at"),
-        ("O=[N+]([O-])c1cccc(O)c1", ["Oc1ccccc1", "O[N+](=O)[O-]"], "take place at"),
-        ("COc1cccc(C(C)=O)c1", ["COc1ccccc1", "CC(=O)Cl"], "take place at"),
-        ("CCCC(CCC)C(=O)Cl", ["CCCBr", "CCCCC(=O)Cl"], "acylating agent first"),
-        ("CC(=O)c1ccc(N=C=O)cc1", ["O=C=Nc1ccccc1", "CC(=O)O"], "isocyanate"),
-        # right ones beside them
-        ("COc1ccc(Br)cc1", ["COc1ccccc1", "BrBr"], None),
-        ("O=[N+]([O-])c1ccccc1O", ["Oc1ccccc1", "O[N+](=O)[O-]"], None),
-        ("COc1cc(C)cc(OC)c1Br", ["COc1cc(C)cc(OC)c1", "BrBr"], None),
-        ("COc1ccc([N+](=O)[O-])cc1C(=O)O", ["COc1ccccc1C(=O)O", "O[N+](=O)[O-]"], None),
-        ("C[N+](C)(C)CCc1ccccc1", ["CN(C)CCc1ccccc1", "CI"], None),
-        ("O=C(NCCO)c1ccccc1", ["NCCO", "O=C(Cl)c1ccccc1"], None),
-        ("CC(=O)c1ccc(OC)cc1", ["COc1ccccc1", "CC(=O)Cl"], None),
-        ("CCOCC", ["CCBr", "CCO"], None),
-        ("COc1cc(C)c(F)cc1C", ["COc1cc(C)c(F)cc1C=O"], None),
-        ("CS(=O)(=O)NCCc1ccc(N)cc1", ["NCCc1ccc(N)cc1", "CS(=O)(=O)Cl"], None),
-        ("O=[N+]([O-])c1ccc(N2CCOCC2)cc1", ["O=[N+]([O-])c1ccc(F)cc1", "C1COCCN1"], None),
-    ],
-)
-def test_the_whole_functional_group_counts(product, reactants, remark):
-    found = judge(product, reactants)
-    assert is_accepted(product, reactants) == (remark is None)
-    assert remark is None or any("recorded" in one and remark in one for one in found.remarks)
 
 
 @pytest.mark.parametrize(
@@ -312,43 +206,6 @@ def test_a_template_without_stereochemistry_says_nothing_of_a_stereocentre_whose
 
 
 @pytest.mark.parametrize(
-    ("product", "reactants", "others"),
-    [
-        ("COC(=O)Cc1ccc(C(=O)O)cc1", ["COC(=O)Cc1ccc(C(=O)OC)cc1"], 1),
-        ("COC(=O)c1ccc(C(=O)O)cc1", ["COC(=O)c1ccc(C(=O)OC)cc1"], 0),  # the same
-        ("CC(C)(C)OC(=O)N1CCC(C(=O)O)CC1", ["COC(=O)C1CCN(C(=O)OC(C)(C)C)CC1"], 0),
-    ],
-)
-def test_other_products_of_the_same_transformation_are_told(product, reactants, others):
-    found = judge(product, reactants)
-    assert found.state == "precedented"
-    assert found.remarks == (("the same transformation also makes 1 other product here",) if others else ())
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "is_mixture"),
-    [
-        ("CCCCSSCc1ccccc1", ["CCCCS", "SCc1ccccc1"], True), ("c1ccc(CSSCc2ccccc2)cc1", ["SCc1ccccc1"], False),
-        ("COc1ccc(-c2ccccc2)cc1", ["COc1ccc(Br)cc1", "OB(O)c1ccccc1"], False),
-    ],
-)  # fmt: skip
-def test_partners_that_react_with_themselves_are_told(product, reactants, is_mixture):
-    found = judge(product, reactants)
-    assert found.state == "precedented" and found.is_misplaced == is_mixture
-    assert any("three products" in remark for remark in found.remarks) == is_mixture
-
-
-@pytest.mark.parametrize(
-    ("acid", "warns"),
-    [("CC(=O)N[C@@H](C)C(=O)O", True), ("CC(=O)NC(C)C(=O)O", False), ("CC(C)(C)OC(=O)N[C@@H](C)C(=O)O", False)],
-)
-def test_an_activated_acyl_amino_acid_may_racemise(acid, warns):
-    found = judge(acid[:-1] + "NCc1ccccc1", [acid, "NCc1ccccc1"])
-    assert (found.state, found.name) == ("precedented", "amide coupling")
-    assert any("may racemise" in one for one in found.remarks) == warns
-
-
-@pytest.mark.parametrize(
     ("product", "reactant", "is_mixture"),
     [
         ("C[C@@H](O)c1ccccc1", "CC(=O)c1ccccc1", True),
@@ -362,21 +219,6 @@ def test_one_enantiomer_from_achiral_reactants_needs_a_chiral_reagent(product, r
     step = judge(product, [reactant])
     assert step.is_misplaced == is_mixture == any("achiral" in remark for remark in step.remarks)
     assert not (is_mixture and step.usual_reagents)
-
-
-@pytest.mark.parametrize(
-    ("acid", "is_recorded"), [("N[C@H]1CC[C@@H](C(=O)O)CC1", True), ("N[C@H]1CC[C@H](C(=O)O)CC1", False)]
-)
-def test_a_bridge_closes_from_the_cis_compound(acid, is_recorded):
-    assert (judge("O=C1NC2CCC1CC2", [acid]).state == "precedented") == is_recorded
-
-
-@pytest.mark.parametrize(("product", "is_lost"), [("[2H]C(O)c1ccccc1", False), ("OCc1ccccc1", True)])
-def test_borodeuteride_supplies_deuterium(product, is_lost):
-    step = judge(product, ["O=Cc1ccccc1", "[Na+].[2H][B-]([2H])([2H])[2H]"])
-    assert (
-        step.state == "precedented" and bool(step.remarks) == any("2H" in remark for remark in step.remarks) == is_lost
-    )
 
 
 def test_a_recorded_chiral_reagent_makes_one_enantiomer():
@@ -407,12 +249,6 @@ def test_an_oxidant_that_is_not_drawn_is_looked_for_in_the_records(sulfoxide, ch
     reagent, recorded = found.remarks
     assert reagent == "reagent not drawn: water, oxygen or an oxidant"
     assert re.fullmatch(f"the transformation is recorded [0-9]+ times with hydrogen peroxide{change}", recorded)
-
-
-def test_a_molecule_that_would_react_is_no_reagent():
-    ester = "CCOC(=O)c1ccccc1", ["O=C(Cl)c1ccccc1", "CCO"]
-    assert judge(ester[0], [*ester[1], "CCN(CC)CC"]).state == "precedented"
-    assert judge(ester[0], [*ester[1], "NCc1ccccc1"]).state == "no precedent"
 
 
 def test_a_recorded_step_is_not_ranked_lower_for_a_molecule_that_is_left_out():
@@ -461,88 +297,6 @@ def test_two_transformations_of_the_same_atom_do_not_support_a_step():
     assert judge("O=CCC(C)CCC(=O)O", ["OCCC(C)CCC=O", "O"], library).support == "two at once"
 
 
-SUGAR = "C[C@H]1O{}[C@H](OC(C)=O)[C@@H]1OC(C)=O"
-NUCLEOSIDE, CYTOSINE = "Nc1nc(=O)n(cc1F)[C@@H]1O[C@H](C)[C@@H](OC(C)=O)[C@H]1OC(C)=O", "Nc1nc(=O)[nH]cc1F"
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "state", "said"),
-    [
-        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], "precedented", ""),
-        (NUCLEOSIDE, [SUGAR.format("[C@H](OC(C)=O)"), CYTOSINE], "precedented", ""),
-        (NUCLEOSIDE, ["C[C@H]1OC(OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", CYTOSINE], "fails", "stereocentre is inverted"),
-        ("CO[C@@H]1CCCCO1", ["O[C@H]1CCCCO1", "CO"], "precedented", "mixture of anomers"),
-        # a hemiacetal that does not react has no remark, in either configuration
-        ("O[C@@H]1C[C@@H](O)CCO1", ["O[C@@H]1C[C@@H](OC(C)=O)CCO1"], "precedented", ""),
-        # an acetal keeps its configuration if it does not react
-        ("CO[C@@H]1CC[C@H](O)CO1", ["CO[C@H]1CC[C@H](OCc2ccccc2)CO1"], "fails", "stereocentre is inverted"),
-        ("C[C@H](N)c1ccccc1", ["CC(N)c1ccccc1"], "no precedent", "at most half of a racemate"),
-        ("C[C@H](N)c1ccccc1", ["C[C@@H](N)c1ccccc1"], "fails", "stereocentre is inverted"),
-    ],
-)
-def test_anomeric_centres_and_racemates_are_no_inversions(product, reactants, state, said):
-    step = judge(product, reactants)
-    assert step.state == state and said in " ".join(finding.text for finding in step.findings)
-
-
-BROMOGLUCOSE = "CC(=O)OC[C@H]1O[C@H](Br)[C@H](OC(C)=O)[C@@H](OC(C)=O)[C@@H]1OC(C)=O"
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "told"),
-    [
-        ("CO[C@@H]1O[C@H](COC(C)=O)[C@@H](OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", ["CO", BROMOGLUCOSE], None),
-        ("CO[C@H]1O[C@H](COC(C)=O)[C@@H](OC(C)=O)[C@H](OC(C)=O)[C@H]1OC(C)=O", ["CO", BROMOGLUCOSE], "trans isomer"),
-        (NUCLEOSIDE, [SUGAR.format("[C@@H](OC(C)=O)"), CYTOSINE], None),
-        # nothing takes part beside an ether
-        ("CO[C@@H]1O[C@H](COC)[C@@H](OC)[C@H](OC)[C@H]1OC", ["CO", "COC[C@H]1OC(O)[C@H](OC)[C@@H](OC)[C@@H]1OC"], "mixture"),
-    ],
-)  # fmt: skip
-def test_an_acyl_group_beside_an_anomeric_centre_gives_the_trans_isomer(product, reactants, told):
-    remarks = " ".join(judge(product, reactants).remarks)
-    assert "mixture" not in remarks and "trans isomer" not in remarks if told is None else told in remarks
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "warns"),
-    [
-        ("CNCCc1ccccc1", ["NCCc1ccccc1", "CI"], True),
-        ("CNc1ccc(F)cc1", ["Nc1ccc(F)cc1", "COS(=O)(=O)OC"], True),
-        ("CN1CCOCC1", ["C1COCCN1", "CI"], False),
-        ("CNC(=O)c1ccccc1", ["NC(=O)c1ccccc1", "CI"], False),
-    ],
-)
-def test_one_methyl_group_from_a_methylating_agent(product, reactants, warns):
-    assert ("second methyl group" in " ".join(judge(product, reactants).remarks)) == warns
-
-
-DIESTER = "COC(=O)[C@@H]1CCC[C@@H]1C(=O)OC"
-
-
-@pytest.mark.parametrize(
-    ("product", "reactants", "fails"),
-    [
-        # either half of a meso product may be the one that keeps its configuration
-        ("C1CC[C@@H]2O[C@@H]2C1", ["O[C@H]1CCCC[C@@H]1Cl"], False),
-        ("C1CC[C@@H]2O[C@@H]2C1", ["O[C@@H]1CCCC[C@H]1Cl"], False),
-        (DIESTER, ["COC(=O)[C@@H]1CCC[C@@H]1C(=O)O"], False),
-        (DIESTER, ["COC(=O)[C@H]1CCC[C@H]1C(=O)O"], False),
-        (DIESTER, ["COC(=O)[C@H]1CCC[C@@H]1C(=O)O"], True),
-    ],
-)
-def test_a_meso_product_comes_from_either_enantiomer(product, reactants, fails):
-    assert (judge(product, reactants).state == "fails") == fails
-
-
-@pytest.mark.parametrize(
-    ("product", "reactant"),
-    [("OCCl", "CC(=O)OCCl"), ("NC(O)C(=O)Nc1ccccc1", "CC(C)(C)OC(=O)NC(O)C(=O)Nc1ccccc1"), ("C=O", "OCO")],
-)
-def test_a_recorded_step_of_an_unstable_molecule_fails(product, reactant):
-    step = judge(product, [reactant])
-    assert step.state == "fails" and "is unstable" in step.reason
-
-
 def test_a_step_can_be_judged_often():
     # RDKit took longer each time it looked for the stereocentres of the shared molecule: after a hundred times, it hung
     molecule = structure("CC(C)S(=O)(=O)NC[C@H]1CC[C@H](NC(=O)OC(C)(C)C)CC1")
@@ -551,12 +305,6 @@ def test_a_step_can_be_judged_often():
         atom.SetAtomMapNum(atom.GetIdx() + 1)
     for _ in range(120):
         assert compare(molecule, molecule, mapped).is_kept
-
-
-def test_atoms_that_keep_their_neighbours_are_mapped_to_each_other():
-    tricycle, aldehyde = "C[C@@H]1CCO[C@H]2Cn3cc(C(=O)O)c(=O)c(OC)c3C(=O)N12", "COC(=O)c1c(OC)c(=O)c(C(=O)O)cn1CC=O"
-    assert judge(tricycle, [aldehyde, "C[C@@H](N)CCO"]).state == "no precedent"
-    assert "stereocentre is inverted" in (judge(tricycle, [aldehyde, "C[C@H](N)CCO"]).reason or "")
 
 
 def test_findings_do_not_depend_on_the_order_of_the_reactants():

@@ -80,6 +80,36 @@ def test_the_cheapest_route_is_found_and_no_other_costs(seed):
             assert all(not set(part.leaves()) & {part.smiles} for part in one.route.sub_routes())
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_reactions_are_checked_when_the_search_needs_them(seed):
+    steps, bought = network(seed)
+    rng, checked = random.Random(seed), []
+
+    def still_to_check(step):
+        possible = step if rng.random() < 0.8 else None
+        bound = step._replace(cost=step.cost * rng.random(), is_supported=True)
+        return bound._replace(check=lambda: checked.append(step) or possible), possible
+
+    pairs = {one: [still_to_check(step) for step in found] for one, found in steps.items()}
+    possible = {one: [final for _, final in found if final is not None] for one, found in pairs.items()}
+    search = RetroStarSearch("A", lambda one: one != "A" and one in bought)
+    found = run(search, {one: [bound for bound, _ in found] for one, found in pairs.items()})
+    expected = all_routes("A", possible, bought)
+    assert {round(one.cost, 6) for one in found} <= {round(cost, 6) for cost in expected}
+    assert min((one.cost for one in found), default=None) == (pytest.approx(expected[0]) if expected else None)
+    assert len(checked) == len(set(map(id, checked)))
+
+
+def test_a_reaction_that_is_not_needed_is_not_checked():
+    def never():
+        raise AssertionError
+
+    search = RetroStarSearch("A", "never".__eq__)
+    search.add_reactions(search.next_request(), [Proposal(("B",), 0.1), Proposal(("C",), 5.0, check=never)])
+    assert search.next_request().molecule == "B"
+    assert [one.route.leaves() for one in search.unfinished(5)] == [["B"]]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_two_sources_find_what_one_with_all_reactions_finds(seed):
     steps, bought = network(seed)
