@@ -32,7 +32,15 @@ from ..chemistry.forms import (
     parent_form,
     tautomers,
 )
-from ..chemistry.molecules import KNOWN, canonical_or_given, hash64, lost_configuration, parse, structure
+from ..chemistry.molecules import (
+    KNOWN,
+    canonical_or_given,
+    canonical_smiles,
+    hash64,
+    lost_configuration,
+    parse,
+    structure,
+)
 from ..shipped import STOCK, stock_file
 from ..tree import Route
 from .bloom import is_filter, open_filter
@@ -459,10 +467,9 @@ def _offer(smiles: str, note: tuple[float, list[str]]) -> Offer:
 def name_of(smiles: str, kind: str) -> str | None:
     """Return the canonical SMILES or the InChIKey of a molecule, or None if it cannot be read."""
     try:
-        molecule = parse(smiles)
+        return cast(Any, Chem).MolToInchiKey(parse(smiles)) if kind == "inchikey" else canonical_smiles(smiles)
     except ValueError:
         return None
-    return cast(Any, Chem).MolToInchiKey(molecule) if kind == "inchikey" else Chem.MolToSmiles(molecule)
 
 
 def _name_and_graph(entry: str, kind: str) -> tuple[str, list[int]] | None:
