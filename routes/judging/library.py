@@ -27,9 +27,6 @@ _MOST_TRIED, _ENOUGH = 200, 0.995
 # The part of the probability of a core that goes to its transformations of one reaction: better accuracies on held-out
 # reactions than a smaller part.
 _SHARE_OF_RARE = 0.1
-# The number of sets of reactants from textbook reactions, and the probability that these share by the similarity of
-# the product to their examples. The ranker knows none of them.
-_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
 # The differences of atoms whose counts a process caches.
 _DIFFERENCES = 1 << 11
 # An element with its count in the text of a difference.
@@ -240,14 +237,14 @@ class Library:
         return sorted(filter(itemgetter(1), shares), key=lambda proposal: -proposal[1])
 
     def derive(self, product: str, most: int) -> list[Derived]:
-        """Apply transformations to a product: those of the user first, the most probable ones, and those of textbooks.
+        """Apply transformations to a product: those of the user first, then the most probable.
 
         The outcomes of a transformation share its probability. Those of the user are at least as probable as the
         others.
 
         Args:
             product: SMILES of the product.
-            most: the largest number of sets of reactants from recorded transformations.
+            most: the largest number of sets of reactants.
         """
         canonical = canonical_smiles(product)
         own = [] if self.users is None else self.users.derive(canonical, most)
@@ -270,11 +267,7 @@ class Library:
         others = sorted(
             (found[key] for key in found.keys() - first.keys()), key=lambda other: (-other.bound, other.reactants)
         )
-        proposals = {derived.reactants: derived for derived in [*first.values(), *others][:most]}
-        for derived in [] if self.textbook is None else self.textbook.derive(canonical, _TEXTBOOK_STEPS):
-            known = proposals.setdefault(derived.reactants, Derived(canonical, derived.reactants))
-            known.ways += [(name, mapped, _SHARE_OF_TEXTBOOK * share) for name, mapped, share in derived.ways]
-        return list(proposals.values())
+        return [*first.values(), *others][:most]
 
     def first_of_two(self, product: str, reactants: str) -> list[Transformation]:
         """Return the transformations of a product after which another one may supply the other atoms, the most common

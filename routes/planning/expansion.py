@@ -14,7 +14,7 @@ from .merging import merged
 from .model_search import Job, Shared
 from .requests import PlanRequest
 from .retro_star import Proposal
-from .stock_search import is_allowed, log_probabilities, model_steps, own_reactants, recorded_steps, stock_remarks
+from .stock_search import is_allowed, log_probabilities, model_steps, own_reactants, stock_remarks
 
 
 class Expansion:
@@ -61,7 +61,7 @@ class Expansion:
     def _end(self, steps: Iterable[Proposal]) -> None:
         """Merge the reactions of the model with those of the library, and report the first of them."""
         target, rules, library = self.request.target, self.request.settings.rules, self._shared.library
-        of_library = log_probabilities(recorded_steps(library, target, rules))
+        of_library = log_probabilities(library, target, rules)
         of_model = {step.reactants: -step.cost for step in steps if is_allowed(target, step.reactants, rules)}
         shares = merged(of_library, of_model, own_reactants(library, target)).items()
         for rank, (reactants, share) in enumerate(list(shares)[: self.request.num_proposals], 1):

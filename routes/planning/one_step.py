@@ -19,7 +19,7 @@ from .merging import Reactants, merged
 from .model_search import RouteSearch, step_job
 from .requests import source_texts
 from .settings import PlanSettings
-from .stock_search import log_probabilities, own_reactants, recorded_steps
+from .stock_search import log_probabilities, own_reactants
 
 # A probability of exp(-700) is still a number above 0, whose logarithm is finite.
 _LEAST = -700.0
@@ -93,7 +93,7 @@ class WeftReactionModel(BackwardReactionModel):
                 probabilities.update(best)
             shares: dict[Reactants, float] = dict(probabilities.most_common())
             if self.library is not None:
-                of_library = log_probabilities(recorded_steps(self.library, name, self.settings.rules))
+                of_library = log_probabilities(self.library, name, self.settings.rules)
                 proposals = {reactants: math.log(share) for reactants, share in shares.items()}
                 shares = merged(of_library, proposals, own_reactants(self.library, name))
             reactions.append([_reaction(product, *reaction) for reaction in list(shares.items())[:num_results]])

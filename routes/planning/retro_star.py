@@ -118,8 +118,7 @@ class RetroStarSearch:
         per_reaction: the largest number of routes with the same last reaction, of supported steps alone and of others.
             After these, the search turns to other reactions. Defaults to all.
         most_states: the number of states that are kept. The least promising are dropped first.
-        delays: for each source of reactions, what is added to the rank of a state before the source is used, beyond
-            that of the source before it.
+        delays: for each source of reactions, what is added to the rank of a state before the source is used.
     """
 
     def __init__(
@@ -239,7 +238,7 @@ class RetroStarSearch:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
         if state.source + 1 < len(self._delays):
             source = state.source + 1
-            rank = state.rank + self._delays[source]
+            rank = state.rank + self._delays[source] - self._delays[state.source]
             heapq.heappush(self._queue, state._replace(rank=rank, tie=next(self._tie), source=source))
         self._expanded.append(state)
         if len(self._expanded) > 2 * self._most_states:

@@ -1,8 +1,8 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-The reactions of a molecule come from three sources: first from the recorded transformations of the library, then, if
-nothing else is more promising, from the model, and where the search is stuck from further transformations of the
-library. What is searched depends on numbers of molecules alone and never on the
+The reactions of a molecule come from four sources: first from the recorded transformations of the library, then, if
+nothing else is more promising, from textbooks and from the model, and where the search is stuck from further
+transformations of the library. What is searched depends on numbers of molecules alone and never on the
 time, so that the same request has the same routes on every machine.
 """
 
@@ -29,7 +29,7 @@ from .retro_star import Proposal, Request, RetroStarSearch, Solution
 from .settings import Constraints
 
 # The sources of reactions.
-LIBRARY, MODEL, MORE = range(3)
+LIBRARY, TEXTBOOK, MODEL, MORE = range(4)
 # The number of molecules of one target whose reactions the model proposes at once. More would search reactions that
 # its routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
@@ -39,8 +39,12 @@ LIBRARY_EXPANSIONS = 4
 _AT_A_TIME = 2
 # A search that has found a route ends when the reactions of so many molecules have given no other one.
 PATIENCE = 20
-# What is added to the rank of a molecule before the model is asked for its reactions, and then the library for more.
-MODEL_DELAY, MORE_DELAY = 5.0, 3.0
+# The number of reactions of textbooks that are proposed for a molecule, and the probability that they share by its
+# similarity to their examples. The ranker knows none of them.
+_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
+# What is added to the rank of a molecule before each source is asked for its reactions. No reaction of textbooks costs
+# less than theirs.
+DELAYS = {LIBRARY: 0.0, TEXTBOOK: -math.log(_SHARE_OF_TEXTBOOK), MODEL: 5.0, MORE: 8.0}
 # The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
 SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 22, 90, 45
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
@@ -75,7 +79,7 @@ class StockSearch:
             self._stock.without(request.target),
             _estimate,
             per_reaction=self._per_reaction,
-            delays=(0.0, MODEL_DELAY, MORE_DELAY),
+            delays=tuple(DELAYS.values()),
         )
         # the molecules of a round, with their reactions or None, and whether it is complete
         self._round: dict[str, Sequence[Proposal] | None] = {}
@@ -92,7 +96,7 @@ class StockSearch:
         solutions = self._search.solutions[self._num_solutions :]
         if not solutions:
             return
-        self._num_solutions, self._found_after = len(self._search.solutions), self._search.num_expanded()
+        self._num_solutions, self._found_after = len(self._search.solutions), self._num_expanded
         new = list(map(self._judged, solutions))
         if self.first is None:
             self.first = next((solution.route for solution in new if solution.is_supported), None)
@@ -112,12 +116,17 @@ class StockSearch:
         return replace(solution, is_supported=is_supported)
 
     @property
+    def _num_expanded(self) -> int:
+        """The number of molecules that were expanded. Textbooks, which are asked after the library, do not count."""
+        return self._search.num_expanded() - self._search.num_expanded(TEXTBOOK)
+
+    @property
     def _has_enough(self) -> bool:
         if self._search.is_exhausted:
             return True
         if self.first is None:
             return False
-        is_late = self._search.num_expanded() > self._found_after + PATIENCE
+        is_late = self._num_expanded > self._found_after + PATIENCE
         return is_late or len(self._solutions) >= self.request.settings.num_routes
 
     def is_over(self, seconds: float) -> bool:
@@ -164,6 +173,8 @@ class StockSearch:
         first = recorded_steps(library, request.molecule, rules, SEARCHED_STEPS)
         if request.source == LIBRARY:
             return first
+        if request.source == TEXTBOOK:
+            return textbook_steps(library, request.molecule, rules, SEARCHED_STEPS)
         known = {step.reactants for step in first}
         more = recorded_steps(library, request.molecule, rules, MORE_STEPS)
         return [step for step in more if step.reactants not in known]
@@ -247,12 +258,24 @@ def is_allowed(product: str, reactants: Sequence[str], rules: Constraints) -> bo
 def recorded_steps(
     library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
 ) -> list[Proposal]:
-    """Return the reactions of a molecule by recorded transformations, at most `most`, and by those of textbooks, a
-    user's own first. Each is still to be checked.
+    """Return the reactions of a molecule by recorded transformations, a user's own first. Each is still to be
+    checked.
     """
+    return [_proposal(derived, rules) for derived in _derived(library, smiles, most) if derived.bound]
+
+
+def textbook_steps(
+    library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
+) -> list[Proposal]:
+    """Return the reactions of a molecule by those of textbooks, except for those among its [`recorded_steps`]. Each is
+    still to be checked.
+    """
+    if library.textbook is None:
+        return []
+    recorded = {derived.reactants: derived for derived in _derived(library, smiles, most)}
     return [
-        Proposal(derived.reactants, -math.log(derived.bound), True, partial(_possible, derived, rules))
-        for derived in _derived(library, smiles, most)
+        _proposal(derived, rules, _SHARE_OF_TEXTBOOK, recorded.get(derived.reactants))
+        for derived in _derived(library.textbook, smiles, _TEXTBOOK_STEPS)
         if derived.bound
     ]
 
@@ -262,11 +285,17 @@ def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
     return library.derive(smiles, most)
 
 
-def _possible(derived: Derived, rules: Constraints) -> Proposal | None:
-    """Return a reaction of the library that is not refused and keeps the rules, or None."""
-    if not is_allowed(derived.product, derived.reactants, rules) or not derived.share:
-        return None
-    return Proposal(derived.reactants, -math.log(derived.share), True)
+def _proposal(derived: Derived, rules: Constraints, factor: float = 1.0, recorded: Derived | None = None) -> Proposal:
+    """Return a reaction of the library, with its probability times a factor. It is impossible if the same is recorded
+    and not refused.
+    """
+
+    def check() -> Proposal | None:
+        if (recorded is not None and recorded.share) or not is_allowed(derived.product, derived.reactants, rules):
+            return None
+        return Proposal(derived.reactants, -math.log(derived.share * factor), True) if derived.share else None
+
+    return Proposal(derived.reactants, -math.log(derived.bound * factor), True, check)
 
 
 def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -> Sequence[Proposal]:
@@ -289,10 +318,9 @@ def _with_support(product: str, reactants: tuple[str, ...], cost: float, library
     return Proposal(reactants, cost, judging.is_supported(product, reactants, library))
 
 
-def log_probabilities(steps: Iterable[Proposal]) -> dict[tuple[str, ...], float]:
-    """Return the reactants of the reactions of the library that are possible, with their log-probabilities, the most
-    probable first.
-    """
+def log_probabilities(library: judging.Library, smiles: str, rules: Constraints) -> dict[tuple[str, ...], float]:
+    """Return the reactants of a molecule by the library, with their log-probabilities, the most probable first."""
+    steps = [*recorded_steps(library, smiles, rules), *textbook_steps(library, smiles, rules)]
     possible = sorted(filter(None, (step.checked() for step in steps)), key=lambda step: step.cost)
     return {step.reactants: -step.cost for step in possible}
 

@@ -112,8 +112,10 @@ def library(monkeypatch) -> Any:
     steps = stock_search._derived.__wrapped__
 
     def proposes(*rows: Any) -> None:
-        own = judging.Library(rows)
-        monkeypatch.setattr(stock_search, "_derived", lambda library, *asked: steps(own, *asked))
+        own, textbook = judging.Library(rows), judging.shipped_library().textbook
+        monkeypatch.setattr(
+            stock_search, "_derived", lambda library, *asked: [] if library is textbook else steps(own, *asked)
+        )
 
     proposes()
     return proposes

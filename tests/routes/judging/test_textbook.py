@@ -7,7 +7,7 @@ import pytest
 from weftformer.routes import Candidate, Plan, PlanSettings, Route, Stock
 from weftformer.routes.judging import Library, judge, judge_route, shipped_library
 from weftformer.routes.planning.settings import Constraints
-from weftformer.routes.planning.stock_search import recorded_steps
+from weftformer.routes.planning.stock_search import textbook_steps
 from weftformer.routes.ranking import rank
 from weftformer.routes.training.extraction import Extraction, build, record_of
 
@@ -42,9 +42,9 @@ def test_a_recorded_transformation_wins(library):
 
 
 def test_textbook_reactions_are_proposed_with_a_small_probability(library):
-    [step] = (proposal.checked() for proposal in recorded_steps(library, "CCOC", Constraints()))
+    [step] = (proposal.checked() for proposal in textbook_steps(library, "CCOC", Constraints()))
     assert step.reactants == ("CCO", "CI") and step.cost > 3 and step.is_supported
-    assert recorded_steps(library.without_textbook, "CCOC", Constraints()) == []
+    assert textbook_steps(library.without_textbook, "CCOC", Constraints()) == []
 
 
 def test_a_route_of_recorded_and_textbook_steps_solves_a_target_unless_they_are_left_out(library):
