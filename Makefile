@@ -35,13 +35,13 @@ PEFT_TESTS := test_encoder_decoder_models.py testing_common.py testing_utils.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (a minute of CPU time)
+demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (two minutes of CPU time)
 	mkdir -p runs/demo-output
 	$(BIN)/weftformer routes plan --input-file docs/drugs.smi --html runs/demo-output/routes.html --show 1 --num-routes 5 --forward-model none
 	$(BIN)/weftformer train --train-file docs/dates.csv --source-column date --target-column iso --output-dir runs/demo-output/model --overwrite-output-dir
 	$(BIN)/weftformer generate --model runs/demo-output/model 'February 27, 1985' '15/04/1996' '18.7.1974' '8.3.1972' 'Mar 27 1984'
 
-demo-train: $(VENV)/.demo  ## train a small model on the sample of recorded routes, evaluate it, plan one route (10 minutes on 2 cores)
+demo-train: $(VENV)/.demo  ## train a small model on the sample of recorded routes, evaluate it, plan one route (eight minutes of one core)
 	$(BIN)/weftformer routes train --output-dir runs/demo
 
 test: lint  ## lint, check the order of the packages and the types, run the fast tests

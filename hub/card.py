@@ -197,7 +197,7 @@ def converted_card(
         is_converted=True,
         citation=facts.get("citation"),
         license_note=f"the licence of the original weights applies. {facts.get('license', '')}".rstrip(" ."),
-        data="The weights were trained before they were converted. How they were trained is not recorded here.",
+        data="The weights were converted. How they were trained is not recorded here.",
         limits=[f"These weights are random and need training before use: {keys}."] if new else [],
     )
 

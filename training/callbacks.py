@@ -95,10 +95,10 @@ class TwoCyclesCallback(TrainerCallback):
         if state.global_step != end:
             return
         first_scores = _scores(state, end)
-        if first_scores.get("eval_exact_match") == 1.0 or first_scores["eval_loss"] < self.least_loss:
-            logger.info(
-                f"The validation loss is {first_scores['eval_loss']:.4f} after the first cycle: training ends here."
-            )
+        is_enough = first_scores.get("eval_exact_match") == 1.0 or first_scores["eval_loss"] < self.least_loss
+        what = "training ends here" if is_enough else "a second cycle follows"
+        logger.info(f"The validation loss is {first_scores['eval_loss']:.4f} after the first cycle: {what}.")
+        if is_enough:
             control.should_training_stop = True
         elif state.is_world_process_zero:
             with atomic_write(self._weights_of_first) as path:

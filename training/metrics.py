@@ -86,7 +86,7 @@ def verdict(wrong: Sequence[Row], count: int, what: str = "pair", number: int = 
     """Return lines with the exact-match score, its 95% interval, and wrong rows.
 
     Args:
-        wrong: the rows whose text is wrong, in the order in which they are shown: see [`wrong_rows`].
+        wrong: the rows whose text is wrong, in the order in which they are shown, each once: see [`wrong_rows`].
         count: the number of all rows, at least one.
         what: the name of a row.
         number: the largest number of wrong rows that are shown.
@@ -98,7 +98,7 @@ def verdict(wrong: Sequence[Row], count: int, what: str = "pair", number: int = 
         how_many = "it is right" if count == 1 else f"all {count:,} are right"
     end = f". The worst {number}:" if 0 < number < len(wrong) else ":" if wrong and number else "."
     lines = [f"Exact match {shares} on {counted(count, what)}: {how_many}{end}"]
-    for row in wrong[:number]:
+    for row in list(dict.fromkeys(wrong))[:number]:
         lines += [f"{name:<10}{' '.join(text.split())[:200]}" for name, text in zip(Row._fields, row, strict=True)]
     return "\n".join(lines)
 

@@ -76,15 +76,14 @@ class TrainingPlan:
         if args.max_steps > 0:
             length = f"{counted(args.max_steps, 'step')} (--max-steps)"
         elif self.first_cycle is not None:
-            epochs = self.first_cycle * args.num_train_epochs
-            length += f", in two cycles of {epochs:g} and {args.num_train_epochs - epochs:g}"
+            length = f"up to {length}, in two cycles: training ends after the first if the loss is low"
         batch = f"{counted(args.per_device_train_batch_size, 'pair')} (--per-device-train-batch-size)"
         if args.max_tokens_per_batch is not None:
             batch = f"{args.max_tokens_per_batch:,} tokens (--max-tokens-per-batch)"
         strategy, every = IntervalStrategy(args.eval_strategy).value, args.eval_steps
         if strategy == "steps":
             every = args.logging_steps if every is None else every
-            strategy = f"after each {every:g} of the steps" if every < 1 else f"after every {counted(every, 'step')}"
+            strategy = f"{counted(round(1 / every), 'time')}" if every < 1 else f"after every {counted(every, 'step')}"
         evaluation = {"no": "none", "epoch": "after each epoch"}.get(strategy, strategy)
         return (
             f"Plan: {pairs}, {length}.\n"

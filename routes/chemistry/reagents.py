@@ -18,6 +18,8 @@ _NUM_CACHED = 1 << 14
 _SOLVENTS = ("water", "solvent")
 # The number of sets of reagents that are written in words.
 _SETS_IN_WORDS = 3
+# A set that was recorded once is usual if it has such a share.
+_LEAST_SHARE = 0.2
 # The role of compounds without a name.
 _OTHER = "reagent"
 # What is in the flask for another reason than the reaction.
@@ -103,26 +105,32 @@ def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequenc
             numbers[tuple(_in_order(reagents))] += number
     if not numbers:
         return [(_in_order(smiles), number) for smiles, number in rows]
-    ranking = sorted(numbers.items(), key=lambda item: (all(map(is_solvent, item[0])), -item[1]))
-    return [(list(smiles), number) for smiles, number in ranking]
+    total = sum(number for _, number in rows)
+    usual = {smiles: number for smiles, number in numbers.items() if number > 1 or number >= _LEAST_SHARE * total}
+    # the solvent alone is told if no set has more
+    usual = {smiles: number for smiles, number in usual.items() if not all(map(is_solvent, smiles))} or usual
+    return [(list(smiles), number) for smiles, number in sorted(usual.items(), key=lambda item: -item[1])]
 
 
-def usual_in_words(sets: Sequence[tuple[str, int]], product: str, reactants: Sequence[str]) -> str | None:
+def usual_in_words(
+    sets: Sequence[tuple[str, int]], product: str, reactants: Sequence[str], is_of_kind: bool = False
+) -> str | None:
     """Return the first of the [`usual_sets`] in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None.
 
     Args:
         sets: as in `Transformation.reagents`: the first is empty, and has the number of reactions whose reagents were
             recorded.
         product, reactants: SMILES of the step.
+        is_of_kind: whether these are the reactions of all transformations of its kind, which is said.
     """
     if len(sets) < 2:
         return None
     (_, total), *others = sets
-    texts = list[str]()
+    texts, kind = list[str](), " of this kind" if is_of_kind else ""
     for smiles, number in usual_sets(others, product, reactants)[:_SETS_IN_WORDS]:
         names = ", ".join(map(reagent_name, smiles))
-        texts.append(f"{names} ({number:,})" if texts else f"{names} ({number:,} of {total:,})")
-    return "; ".join(texts)
+        texts.append(f"{names} ({number:,})" if texts else f"{names} ({number:,} of {total:,}{kind})")
+    return "; ".join(texts) or None
 
 
 def _reagents_of(smiles: Sequence[str], consumes_amine: bool) -> list[str]:

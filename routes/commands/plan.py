@@ -165,7 +165,7 @@ def _join(args: argparse.Namespace) -> int:
 
 def _print_first(stock: Stock, _: Any, route: Route) -> None:
     tree = route.format_tree((), Candidate("", 0.0, None, route).with_stock(stock).common)
-    print(f"\nFirst purchasable route; the search continues:\n{tree}", flush=True)
+    print(f"\nFirst purchasable route, not ranked yet; the search continues:\n{tree}", flush=True)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -284,6 +284,8 @@ def described(plan: Plan, count: int) -> str:
         text += [step.words(f"step {number}") for number, step in enumerate(candidate.steps, 1)]
         text += [f"buy {offer.smiles}: {offer.description}" for offer in candidate.offers]
         text += [f"price: {candidate.price_in_words}"] if candidate.price_in_words else []
+    if 0 < count < len(routes):
+        text.append(f"\n{count} of {len(routes)} routes are shown (--show).")
     return "\n".join(text)
 
 

@@ -182,7 +182,7 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
         notes.append(Finding(f"reagent not drawn: {OXIDANT}"))
     if recorded.anomer in _ANOMERS:
         notes.append(_ANOMERS[recorded.anomer])
-    reagents = library.usual_reagents(transformation)
+    reagents, is_of_kind = library.usual_reagents(transformation)
     if is_chiral(product) and not any(map(is_chiral, reactants)):
         reagents = _chiral_sets(reagents)
         if not reagents:
@@ -197,7 +197,7 @@ def _judge_recorded(drawing: _Drawing, recorded: _Recorded, library: Library) ->
         findings=tuple(notes),
         support="textbook" if transformation.textbook else None,
         reagents=reagents,
-        usual_reagents=usual_in_words(reagents, *drawing.given),
+        usual_reagents=usual_in_words(reagents, *drawing.given, is_of_kind),
     )
 
 

@@ -325,12 +325,15 @@ class Library:
             smarts=transformation.smarts, name=transformation.name, core=transformation.core,
         )  # fmt: skip
 
-    def usual_reagents(self, transformation: Transformation) -> tuple[ReagentSet, ...]:
-        """Return the reagents of a transformation, or of all with the same name or core if few were recorded."""
+    def usual_reagents(self, transformation: Transformation) -> tuple[tuple[ReagentSet, ...], bool]:
+        """Return the reagents of a transformation, or of all with the same name or core if few were recorded, and
+        whether it is the latter.
+        """
         reagents = transformation.reagents
-        if reagents and reagents[0].num_reactions >= _ENOUGH_REAGENTS:
-            return reagents
-        return self._reagents_by_kind.get(transformation.name or transformation.core or "", reagents)
+        if not reagents or reagents[0].num_reactions < _ENOUGH_REAGENTS:
+            of_kind = self._reagents_by_kind.get(transformation.name or transformation.core or "", reagents)
+            return of_kind, of_kind != reagents
+        return reagents, False
 
     @cached_property
     def _reagents_by_kind(self) -> dict[str, tuple[ReagentSet, ...]]:

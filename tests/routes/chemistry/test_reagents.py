@@ -42,7 +42,8 @@ def test_ions_are_put_together(agents, names):
 def test_the_usual_reagents_are_those_of_the_reactions_that_have_some():
     sets = most_common_sets({"CO": 5, "CN(C)C=O [H-].[Na+]": 7, "O": 1, "CCO": 1})
     assert (sets[0], [one.num_reactions for one in sets]) == (("", 14), [14, 7, 5, 1, 1])
-    assert usual_in_words(sets, "C", ("O",)) == "NaH, DMF (7 of 14); methanol (5); ethanol (1)"
+    assert usual_in_words(sets, "C", ("O",)) == "NaH, DMF (7 of 14)"
+    assert usual_in_words(sets, "C", ("O",), is_of_kind=True) == "NaH, DMF (7 of 14 of this kind)"
     # what an earlier file may have: a number of reactions without sets
     assert usual_in_words((ReagentSet("", 3),), "C", ("O",)) is None
     assert most_common_sets({}) == () and usual_in_words((), "C", ("O",)) is None
@@ -73,15 +74,16 @@ SODIUM_HYDROXIDE, HYDROGEN, PALLADIUM = "[Na+].[OH-]", "[H][H]", "[Pd]"
         # salts of the amine, water and brine are no reagents, and equal sets are one
         ("coupling", {"Cl": 32, f"{EDC} Cl {HOBT} {DCM}": 3, f"{EDC} {HOBT} {DCM} O": 2}, "EDC, HOBt, DCM (5 of 37)"),
         ("coupling", {f"Cl {BASE} {DCM}": 4, f"[Cl-].[Na+] {BASE} {DCM}": 3}, "triethylamine, DCM (7 of 7)"),
-        ("coupling", {"O=C(O)C(F)(F)F": 4, "[Cl-]": 3, f"{BASE}": 1}, "triethylamine (1 of 8)"),
+        ("coupling", {"O=C(O)C(F)(F)F": 4, "[Cl-]": 3, f"{BASE}": 2}, "triethylamine (2 of 9)"),
         # but nothing else was recorded
         ("coupling", {"Cl O": 4}, "HCl, water (4 of 4)"),
         # an acid that does something, and one that neutralises
         ("cleavage", {f"O=C(O)C(F)(F)F {DCM}": 9, "Cl C1COCCO1": 4}, "TFA, DCM (9 of 13); HCl, 1,4-dioxane (4)"),
         ("cleavage", {f"Cl {SODIUM_HYDROXIDE} CO": 2, f"{SODIUM_HYDROXIDE} CO O": 3}, "NaOH, methanol (5 of 5)"),
-        # solvents alone come last, and roles decide the order
-        ("cleavage", {"CO": 9, f"{HYDROGEN} {PALLADIUM} CO": 2}, "palladium, hydrogen, methanol (2 of 11); methanol (9)"),
-        ("cleavage", {"CO": 9, "CCCCCCCCCC O=[Mn]=O": 1}, "MnO2, CCCCCCCCCC (1 of 10); methanol (9)"),
+        # solvents alone are told if nothing else is usual, and roles decide the order
+        ("cleavage", {"CO": 9, f"{HYDROGEN} {PALLADIUM} CO": 2}, "palladium, hydrogen, methanol (2 of 11)"),
+        ("cleavage", {"CO": 9, "CCCCCCCCCC O=[Mn]=O": 1}, "methanol (9 of 10)"),
+        ("cleavage", {"CO": 2, "CCCCCCCCCC O=[Mn]=O": 1}, "MnO2, CCCCCCCCCC (1 of 3)"),
         ("cleavage", {"[Na+].[Na+].O=C([O-])[O-] COCCOC [Pd] c1ccc(P(c2ccccc2)c2ccccc2)cc1": 1},
          "palladium, PPh3, Na2CO3, DME (1 of 1)"),
     ],
