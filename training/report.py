@@ -79,8 +79,7 @@ class TrainingReport:
             if last * _CHANGE < before:
                 return "The validation loss was still falling. Train for longer:", *self._command(self.longer)
             reason = ""
-            scores = [score for _, score in self._curve("eval_exact_match")]
-            if last > _CHANGE * min(losses) and scores[-1:] < [max(scores, default=0.0)]:
+            if last > _CHANGE * min(losses):
                 reason = f"The validation loss rose from {min(losses):.3g} to {last:.3g}: the model learns by heart."
             elif high < _GOOD:
                 reason = "The score is low, and the validation loss was no longer falling."
