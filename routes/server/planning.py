@@ -200,7 +200,7 @@ class RouteTask:
             if self.forward is None
             else f"predicts the products of reactions, {self.forward.beams} beams",
         }
-        facts |= {f"training data, {key}": value for key, value in about_routes(self.model).items()}
+        facts |= {f"training data: {key.replace('_', ' ')}": value for key, value in about_routes(self.model).items()}
         if self.takes_steps:
             facts["steps tried by default"] = default_steps(self.model)
         return facts | {"largest number of new tokens": self.max_new_tokens}
