@@ -35,7 +35,7 @@ def upcycle(
         model: a model with dense layers only. It is not changed.
         num_experts: the number of experts in each sparse layer.
         num_experts_per_tok: the number of experts that each token is sent to.
-        every: every which layer of both stacks becomes sparse. Defaults to 2, or 1 in a stack of one layer.
+        every: every Nth layer of both stacks becomes sparse. Defaults to 2, or 1 in a stack of one layer.
         seed: the seed of the routers' initial weights.
         **fields: fields of [`WeftConfig`] that affect training or the router, such as `router_aux_loss_coef`; or
             `encoder_mlp_layer_types` and `decoder_mlp_layer_types`, in place of `every`.
@@ -53,17 +53,17 @@ def upcycle(
         raise ValueError(f"The model is a {type(model).__name__}, not a Weft model.")
     if model.config.has_sparse_layers:
         raise ValueError("This model has sparse layers already: upcycling starts from a dense one.")
-    base = model.config.to_dict() | {
-        "num_experts": num_experts,
-        "num_experts_per_tok": num_experts_per_tok,
-        "norm_topk_prob": num_experts_per_tok > 1,
-        "expert_capacity_factor": None,
-        "moe_intermediate_size": None,
-    }
-    for stack in ("encoder", "decoder"):
-        numbers = range(1, getattr(model.config, f"{stack}_layers") + 1)
-        step = every or min(2, len(numbers))
-        base[f"{stack}_mlp_layer_types"] = ["dense" if number % step else "sparse" for number in numbers]
+    base = (
+        model.config.to_dict()
+        | _layer_types(model.config, every)
+        | {
+            "num_experts": num_experts,
+            "num_experts_per_tok": num_experts_per_tok,
+            "norm_topk_prob": num_experts_per_tok > 1,
+            "expert_capacity_factor": None,
+            "moe_intermediate_size": None,
+        }
+    )
     config = type(model.config)(**(base | fields))
     changes_of_fields = [name for name in fields if fields[name] != base.get(name) and not name.startswith("router_")]
     if others := [name for name in changes_of_fields if name not in TRAINING_FIELDS | _LAYER_TYPES]:
@@ -103,3 +103,15 @@ def _copy(dense: Any, block: Any) -> None:
         for name, parameter in block.experts.named_parameters(recurse=False):
             if name.startswith("down_proj"):
                 parameter.mul_(block.router.num_experts)
+
+
+def _layer_types(config: Any, every: int | None) -> dict[str, list[str]]:
+    """Return the layer types of a model in which every Nth layer of both stacks is sparse."""
+    if every is not None and every < 1:
+        raise ValueError(f"every={every} is not allowed: give at least 1.")
+    types = dict[str, list[str]]()
+    for stack in ("encoder", "decoder"):
+        numbers = range(1, getattr(config, f"{stack}_layers") + 1)
+        step = every or min(2, len(numbers))
+        types[f"{stack}_mlp_layer_types"] = ["dense" if number % step else "sparse" for number in numbers]
+    return types

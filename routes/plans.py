@@ -36,12 +36,13 @@ class Candidate:
 
     In a search to the stock, `score` is minus the cost of the route. With the ranking "sqrt_length", it is the
     log-probability divided by the root of the length. `rank` counts from 1 among the distinct routes to the target. A
-    route that repeats a better one in another order shares its rank, and a text that is not a route has 0 (None in
-    JSON). Routes with the same last reaction, the same reactants of the target, have the same number `group`, counted
-    from 1 by their best rank. `missing` has the starting materials that are not in the stock, None without a stock or
-    a route. `offers` has the stock's data for the others: another form, a price, a vendor, how common it is.
-    `steps` has the reactions with their judgements, in the order of `Route.steps`. [`~ranking.rank`] fills in what a
-    search does not know: `steps`, `missing`, `offers`, `rank` and `group`.
+    route that repeats a better one in another order shares its rank. One with other salts or charges is left out. A
+    text that is not a route has 0 (None in JSON). Routes with the same last reaction, the same reactants of the
+    target, have the same number `group`, counted from 1 by their best rank. `missing` has the starting materials that
+    are not in the stock, None without a stock or a route. `offers` has the stock's data for the others: another form,
+    a price, a vendor, how common it is. `steps` has the reactions with their judgements, in the order of
+    `Route.steps`. [`~ranking.rank`] fills in what a search does not know: `steps`, `missing`, `offers`, `rank` and
+    `group`.
     """
 
     text: str

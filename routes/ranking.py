@@ -100,10 +100,10 @@ def _numbered(candidates: list[Candidate], per_reaction: int | None) -> Iterator
         if candidate.route is None:
             yield replace(candidate, rank=0, group=0)
             continue
-        group = groups.setdefault(candidate.route.reactants, len(groups) + 1)
         key = candidate.route.canonical()
         if drawings.setdefault(_of_parents(candidate.route).canonical(), key) != key:
             continue  # with an acid as its anion, or an amine as its salt
+        group = groups.setdefault(candidate.route.reactants, len(groups) + 1)
         if key not in ranks:
             is_kept = per_reaction is None or members[group] < per_reaction
             ranks[key] = 1 + sum(members.values()) if is_kept else None

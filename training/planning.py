@@ -83,7 +83,7 @@ class TrainingPlan:
         strategy, every = IntervalStrategy(args.eval_strategy).value, args.eval_steps
         if strategy == "steps":
             every = args.logging_steps if every is None else every
-            strategy = f"{counted(round(1 / every), 'time')}" if every < 1 else f"after every {counted(every, 'step')}"
+            strategy = counted(round(1 / every), "time") if every < 1 else f"after every {counted(every, 'step')}"
         evaluation = {"no": "none", "epoch": "after each epoch"}.get(strategy, strategy)
         return (
             f"Plan: {pairs}, {length}.\n"

@@ -18,7 +18,7 @@ _NUM_CACHED = 1 << 14
 _SOLVENTS = ("water", "solvent")
 # The number of sets of reagents that are written in words.
 _SETS_IN_WORDS = 3
-# A set that was recorded once is usual if it has such a share.
+# The least share of a usual set that was recorded once.
 _LEAST_SHARE = 0.2
 # The role of compounds without a name.
 _OTHER = "reagent"
@@ -107,7 +107,7 @@ def usual_sets(sets: Iterable[tuple[str, int]], product: str, reactants: Sequenc
         return [(_in_order(smiles), number) for smiles, number in rows]
     total = sum(number for _, number in rows)
     usual = {smiles: number for smiles, number in numbers.items() if number > 1 or number >= _LEAST_SHARE * total}
-    # the solvent alone is told if no set has more
+    # sets of solvents alone are told if there are no others
     usual = {smiles: number for smiles, number in usual.items() if not all(map(is_solvent, smiles))} or usual
     return [(list(smiles), number) for smiles, number in sorted(usual.items(), key=lambda item: -item[1])]
 
@@ -121,7 +121,7 @@ def usual_in_words(
         sets: as in `Transformation.reagents`: the first is empty, and has the number of reactions whose reagents were
             recorded.
         product, reactants: SMILES of the step.
-        is_of_kind: whether these are the reactions of all transformations of its kind, which is said.
+        is_of_kind: whether these are the reactions of all transformations of its kind. The text says so.
     """
     if len(sets) < 2:
         return None

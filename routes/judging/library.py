@@ -50,8 +50,8 @@ class Match(NamedTuple):
 
 
 class Derived:
-    """A set of reactants that transformations derive from a product. Whether records refuse it, and the sites that
-    react, are looked at when its probability is asked for, because that takes longer than to derive it.
+    """A set of reactants that transformations derive from a product. Its refusal and its sites are computed when they
+    are needed, because this takes longer than to derive it.
 
     Args:
         product: canonical SMILES of the product.
@@ -326,8 +326,8 @@ class Library:
         )  # fmt: skip
 
     def usual_reagents(self, transformation: Transformation) -> tuple[tuple[ReagentSet, ...], bool]:
-        """Return the reagents of a transformation, or of all with the same name or core if few were recorded, and
-        whether it is the latter.
+        """Return the reagents of a transformation, and whether they are those of all with the same name or core. These
+        are used if few were recorded.
         """
         reagents = transformation.reagents
         if not reagents or reagents[0].num_reactions < _ENOUGH_REAGENTS:

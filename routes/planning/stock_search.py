@@ -286,8 +286,8 @@ def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
 
 
 def _proposal(derived: Derived, rules: Constraints, factor: float = 1.0, recorded: Derived | None = None) -> Proposal:
-    """Return a reaction of the library, with its probability times a factor. It is impossible if the same is recorded
-    and not refused.
+    """Return a reaction of the library, with its probability times a factor. Its check refuses it if the same reaction
+    is recorded.
     """
 
     def check() -> Proposal | None:

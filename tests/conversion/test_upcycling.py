@@ -77,6 +77,7 @@ REFUSED = [
     (lambda: upcycle(torch.nn.Linear(2, 2)), "is a Linear"),
     (partial(upcycled, dropuot=0.1), "dropuot"),
     (partial(upcycled, **ALL_DENSE), "No layer would be sparse"),
+    (lambda: upcycle(tiny_model(), every=0), "every=0 is not allowed"),
 ]
 
 

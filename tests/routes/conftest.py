@@ -111,10 +111,11 @@ def library(monkeypatch) -> Any:
 
     steps = stock_search._derived.__wrapped__
 
-    def proposes(*rows: Any) -> None:
-        own, textbook = judging.Library(rows), judging.shipped_library().textbook
+    def proposes(*rows: Any, textbook: Any = ()) -> None:
+        recorded, named = judging.Library(rows), judging.Library(textbook, is_users=True)
+        shipped = judging.shipped_library().textbook
         monkeypatch.setattr(
-            stock_search, "_derived", lambda library, *asked: [] if library is textbook else steps(own, *asked)
+            stock_search, "_derived", lambda library, *asked: steps(named if library is shipped else recorded, *asked)
         )
 
     proposes()

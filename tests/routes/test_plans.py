@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 
 from weftformer.routes import Candidate, Plan, Route, Stock
+from weftformer.routes.commands.plan import described
 from weftformer.routes.judging import Finding, JudgedStep
 from weftformer.routes.judging.transformation import Example, ReagentSet
 from weftformer.routes.pages.page import routes_page
@@ -59,7 +60,7 @@ def test_routes_that_differ_in_salts_and_charges_are_one():
     anion = Route("COC(C)=O", leaf("CC(=O)[O-]", "CO"))
     salt = Route("COC(C)=O", leaf("CC(=O)[O-].[Na+]", "CO"))
     best = ranked(found(anion, ESTER, CHLORIDE, salt))
-    assert [(c.route, c.rank) for c in best] == [(anion, 1), (CHLORIDE, 2)]
+    assert [(c.route, c.rank, c.group) for c in best] == [(anion, 1, 1), (CHLORIDE, 2, 2)]
 
 
 def test_purchasable_routes_rank_first():
@@ -242,6 +243,7 @@ def test_a_plan_is_visited_and_shown():
     assert [candidate.route for candidate in plan] == [ESTER, CHLORIDE]
     assert repr(plan) == "Plan('COC(C)=O': 2 routes, solved=True)"
     assert repr(Plan("C1CC", problem="no molecule")) == "Plan('C1CC': no molecule)"
+    assert ["1 of 2 routes are shown" in described(plan, count) for count in range(3)] == [False, True, False]
 
 
 def test_why_there_is_no_route():

@@ -177,8 +177,9 @@ def test_a_schedule_and_callbacks_of_the_caller_replace_the_cycles(file, tmp_pat
     [((0.02, 0.9), (0.1, 0.78), "with the first"), ((0.02, 0.9), (0.01, 0.78), "with the second"),
      ((0.02, 0.9), (0.1, 0.82), "with the second"), ((0.002, 0.98), None, "early"), ((0.5, 1.0), None, "early")],
 )  # fmt: skip
-def test_the_better_cycle_is_the_result(tmp_path, first, last, ends):
+def test_the_better_cycle_is_the_result(tmp_path, caplog, first, last, ends):
     """Training ends after the first if its loss is low, even if a pair is wrong."""
+    caplog.set_level("INFO", "weftformer")
     args, model = WeftTrainingArguments(str(tmp_path), use_cpu=True, warmup_steps=0), tiny_model()
     cycles = TwoCyclesCallback(args, 0.25)
     state, control = TrainerState(max_steps=8, is_world_process_zero=True), TrainerControl()
@@ -193,6 +194,7 @@ def test_the_better_cycle_is_the_result(tmp_path, first, last, ends):
     assert not control.should_training_stop and not any(tmp_path.iterdir())
     evaluate(2, *first)
     assert control.should_training_stop == (ends == "early")
+    assert ("training ends here" if ends == "early" else "a second cycle follows") in caplog.text
     if last is not None:
         with torch.no_grad():
             model.lm_head.weight.add_(1.0)

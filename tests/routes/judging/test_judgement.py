@@ -221,6 +221,18 @@ def test_one_enantiomer_from_achiral_reactants_needs_a_chiral_reagent(product, r
     assert not (is_mixture and step.usual_reagents)
 
 
+def test_reagents_of_the_kind_are_told_as_such_if_few_are_recorded(library):
+    one = library.match("CCNC(=O)CC", ["CCC(=O)O", "CCN"]).transformation
+    sets = [(ReagentSet("", count), ReagentSet("CCN(CC)CC", count)) for count in (2, 30)]
+    few, many = (replace(one, name="coupling", reagents=reagents) for reagents in sets)
+    key = difference("CCNC(=O)CC", "CCC(=O)O.CCN")
+    texts = [
+        judge("CCNC(=O)CC", ["CCC(=O)O", "CCN"], Library([(key, first), ("other", other)])).usual_reagents
+        for first, other in ((few, many), (many, few))
+    ]
+    assert texts == ["triethylamine (32 of 32 of this kind)", "triethylamine (30 of 30)"]
+
+
 def test_a_recorded_chiral_reagent_makes_one_enantiomer():
     smarts = "[C:1]-[C@H;D3;+0:2](-[OH;D1;+0:3])-[c:4]>>[C:1]-[C;H0;D3;+0:2](=[O;H0;D1;+0:3])-[c:4]"
     catalyst = "B1O[C@H](c2ccccc2)CN1"

@@ -45,6 +45,8 @@ def test_textbook_reactions_are_proposed_with_a_small_probability(library):
     [step] = (proposal.checked() for proposal in textbook_steps(library, "CCOC", Constraints()))
     assert step.reactants == ("CCO", "CI") and step.cost > 3 and step.is_supported
     assert textbook_steps(library.without_textbook, "CCOC", Constraints()) == []
+    recorded = Library([(key, replace(row, count=2)) for key, row in library.rows()], textbook=library.textbook)
+    assert [proposal.checked() for proposal in textbook_steps(recorded, "COC(C)=O", Constraints())] == [None]
 
 
 def test_a_route_of_recorded_and_textbook_steps_solves_a_target_unless_they_are_left_out(library):

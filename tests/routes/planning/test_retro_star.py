@@ -100,6 +100,14 @@ def test_reactions_are_checked_when_the_search_needs_them(seed):
     assert len(checked) == len(set(map(id, checked)))
 
 
+def test_a_checked_reaction_takes_its_place_by_what_it_costs():
+    dear = Proposal(("B",), 5.0, True)
+    search = RetroStarSearch("A", "A".__ne__)
+    search.add_reactions(search.next_request(), [Proposal(("B",), 0.1, check=lambda: dear), Proposal(("C",), 1.0)])
+    assert search.next_request() is None
+    assert [(one.route.leaves(), one.cost) for one in search.solutions] == [(["C"], 2.3), (["B"], 5.3)]
+
+
 def test_a_reaction_that_is_not_needed_is_not_checked():
     def never():
         raise AssertionError
