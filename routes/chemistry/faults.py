@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations_with_replacement
+from itertools import chain, combinations_with_replacement
 from typing import Any
 
 from ..tree import Route
@@ -46,8 +46,8 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "Boc anhydride": {"C": 5, "O": 2},
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
-# The largest number of further equivalents of reactants.
-_MOST_EQUIVALENTS = 3
+# The largest number of further equivalents of a reactant, and of different ones.
+MOST_EQUIVALENTS, _MOST_REPEATED = 7, 3
 # The largest number of heavy atoms of a labelled reagent that may be used several times, with one carbon at most.
 _MOST_ATOMS_OF_A_REAGENT = 4
 # A carbanion, such as the ligand of a metallocene.
@@ -148,7 +148,8 @@ def atoms_left(product: str, reactants: Sequence[str]) -> dict[str, int]:
 
 
 def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:
-    """Return the reactants, with further equivalents of them if the product has more atoms than one of each supplies.
+    """Return the reactants, with further equivalents of them if the product has more atoms than one of each supplies:
+    those with the fewest atoms that are enough.
 
     Reactions list a reactant once, whatever its equivalents.
     """
@@ -156,11 +157,17 @@ def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:
     missing = atoms_left(product, parts)
     if not missing or supplier(missing) is not None:
         return parts
-    for count in range(1, _MOST_EQUIVALENTS + 1) if len(distinct) <= _MOST_EQUIVALENTS else ():
-        for more in combinations_with_replacement(distinct, count):
-            if not atoms_left(product, [*parts, *more]):
-                return [*parts, *more]
-    return parts
+    counts = range(1, (MOST_EQUIVALENTS if len(distinct) > 1 else _MOST_REPEATED) + 1)
+    ways = [[*parts, *[part] * count] for part in distinct for count in counts]
+    if len(distinct) <= _MOST_REPEATED:
+        more = (combinations_with_replacement(distinct, count) for count in range(2, _MOST_REPEATED + 1))
+        ways += [[*parts, *others] for others in chain.from_iterable(more)]
+    return min((way for way in ways if not atoms_left(product, way)), key=num_atoms, default=parts)
+
+
+def num_atoms(parts: Sequence[str]) -> int:
+    """Return the number of heavy atoms of molecules."""
+    return sum(sum(molecule.atoms.values()) for molecule in filter(None, map(read_molecule, parts)))
 
 
 def isotopes_of(smiles: Iterable[str]) -> Counter[str]:

@@ -19,6 +19,8 @@ def findings(match: Match, product: str, reactants: str) -> Iterator[Finding]:
         product: canonical SMILES of the product.
         reactants: canonical SMILES of the reactants without reagents, as [`joined`] returns them.
     """
+    if match.num_sites > 1:
+        yield Finding(f"the transformation takes place at {match.num_sites} sites at once")
     if isomers := num_other_products(match.transformation.smarts, product, reactants):
         yield Finding(f"the same transformation also makes {counted(isomers, 'other product')} here")
     if joins_alike(match.transformation.smarts, reactants):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rdkit import Chem
 
 from ..chemistry.faults import (
+    MOST_EQUIVALENTS,
     OXIDANT,
     REAGENTS,
     atoms_left,
@@ -339,13 +340,22 @@ def _search(product: str, reactants: tuple[str, ...], library: Library) -> _Sear
     parts = with_equivalents(product, reactants)
     search = _search_with_parents(product, parts, library)
     for part in sorted(set(parts)) if len(set(parts)) <= _MOST_REPEATED else ():
-        if search.recorded is None and not search.refusals:
-            search.recorded = _search_with_parents(product, [*parts, part], library).recorded
+        for count in _further_equivalents(product, parts, part):
+            if search.recorded is None and not search.refusals:
+                search.recorded = _search_with_parents(product, [*parts, *[part] * count], library).recorded
     if library.textbook is not None and search.recorded is None:
         search.textbook = _search(product, reactants, library.textbook).recorded
         if search.textbook is None and atoms_left(product, parts) == REAGENTS[OXIDANT]:
             search.textbook = _search(product, (*reactants, _WATER), library.textbook).recorded
     return search
+
+
+def _further_equivalents(product: str, parts: Sequence[str], part: str) -> list[int]:
+    """Return how many more of a reactant a step may use: one, as many again, because an anhydride supplies half of its
+    atoms, and as many as the product lacks.
+    """
+    enough = (count for count in range(MOST_EQUIVALENTS + 1) if not atoms_left(product, [*parts, *[part] * count]))
+    return sorted({1, parts.count(part), next(enough, 1)} - {0})
 
 
 def _search_with_parents(product: str, parts: list[str], library: Library) -> _Search:

@@ -129,6 +129,15 @@ def test_transformations_of_one_reaction_have_a_part_of_the_probability_of_their
 
 
 @pytest.mark.usefixtures("any_site")
+def test_all_sites_at_once_have_half_of_the_probability():
+    nitro = "[NH2;D1;+0:1]-[c:2]>>O=[N+;H0;D3:1](-[O-])-[c:2]"
+    library = Library([("O2", Transformation(nitro, 30))])
+    both, one = "O=[N+]([O-])c1ccc([N+](=O)[O-])cc1", "Nc1ccc([N+](=O)[O-])cc1"
+    assert library.propose("Nc1ccc(N)cc1", 9) == [((one,), 0.5), ((both,), 0.5)]
+    assert library.propose("Nc1ccccc1", 9) == [(("O=[N+]([O-])c1ccccc1",), 1.0)]
+
+
+@pytest.mark.usefixtures("any_site")
 def test_a_library_without_a_ranker_proposes_the_most_common_first():
     rows = [("O1", Transformation(TEMPLATES[0], 30)), ("Cl1", Transformation(TEMPLATES[1], 10))]
     assert Library(rows).propose(AMIDE, 9) == [(ACID, 0.75), (CHLORIDE, 0.25)]
