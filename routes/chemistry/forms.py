@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
+from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, GetStereoisomerCount, StereoEnumerationOptions
 
 from .molecules import KNOWN, counter_ions, structure, tautomer_enumerator
 from .reagents import reagent_name
@@ -18,6 +19,8 @@ from .reagents import reagent_name
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
 OTHER_ANOMER = "another anomer, ring or open form"
+# A molecule that is drawn without some of its stereocentres is also sold if one of its stereoisomers is.
+STEREOISOMER, _MOST_ISOMERS = "one of its stereoisomers", 4
 _SALTS = {
     "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",
     "O=C([O-])C(F)(F)F": "TFA salt", "[Na+]": "sodium salt", "[K+]": "potassium salt", "[Li+]": "lithium salt",
@@ -134,6 +137,18 @@ def form_in_words(smiles: str, parent: str) -> str:
     others = {part for part in smiles.split(".") if parent_form(part) != parent}
     names = {_SALTS.get(part) or ((name := _counter_ion(part)) and f"salt with {name}") for part in others}
     return (names.pop() if len(names) == 1 and _is_plain(parent) else None) or OTHER_SALT
+
+
+def isomers(smiles: str) -> list[str]:
+    """Return the canonical SMILES of the stereoisomers of a molecule with defined and undefined stereocentres. Return
+    nothing for one without a defined centre, which is a racemate, or for one with many isomers.
+    """
+    if "@" not in smiles:
+        return []
+    molecule, options = Chem.MolFromSmiles(smiles), StereoEnumerationOptions(onlyUnassigned=True, unique=True)
+    if not 1 < GetStereoisomerCount(molecule, options) <= _MOST_ISOMERS:
+        return []
+    return sorted(map(Chem.MolToSmiles, EnumerateStereoisomers(molecule, options)))
 
 
 @lru_cache(KNOWN)

@@ -122,7 +122,7 @@ def add_stock_options(add: Any, text: str) -> None:
     add("--stock", type=Path, metavar="FILE", help=text)
     add("--stock-column", metavar="NAME", help="column with the molecules (default: smiles, structure, inchikey, ...)")
     add("--stock-strict", action="store_true",
-        help="match exact molecules only, not other salts, charges or tautomers")  # fmt: skip
+        help="match exact molecules only, not other salts, charges, tautomers or stereoisomers")  # fmt: skip
 
 
 def read_stock(file: Path | None, is_shown: bool = True, *, column: str | None = None, is_strict: bool = False) -> Any:

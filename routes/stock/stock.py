@@ -26,9 +26,11 @@ from ..chemistry.forms import (
     OTHER_ANOMER,
     OTHER_SALT,
     OTHER_TAUTOMER,
+    STEREOISOMER,
     anion_of,
     form_in_words,
     graph,
+    isomers,
     parent_form,
     tautomers,
 )
@@ -105,7 +107,8 @@ class Stock:
     23 million.
 
     In a stock of SMILES, a molecule also counts as present if another form of it is: another salt, charge or tautomer.
-    Stereochemistry and isotopes are the same in all forms. [`offer`] returns the form.
+    Stereochemistry and isotopes are the same in all forms, but a molecule with some of its stereocentres undefined is
+    present if one of its stereoisomers is. [`offer`] returns the form.
 
     Args:
         names: SMILES or InChIKeys. Others are counted in `num_bad`, as in `from_file`.
@@ -314,7 +317,7 @@ class Stock:
     def offer(self, smiles: str) -> Offer | None:
         """Return the stock's data for a molecule, given as any of its SMILES, or None if it is not in the stock.
 
-        The molecule itself comes first, then its salts and charges, then other tautomers.
+        The molecule itself comes first, then its salts and charges, then other tautomers, then stereoisomers.
         """
         is_own = self.own and canonical_or_given(smiles) in self.own
         offer = Offer(smiles, vendor=OWN) if is_own else _cached_offer(ref(self), smiles)
@@ -338,7 +341,7 @@ class Stock:
             # search
             if _has(self._graphs, hash64(graph(structure(parent)))):
                 forms += [(tautomer, OTHER_TAUTOMER) for tautomer in tautomers(parent)]
-        for other, form in forms:
+        for other, form in itertools.chain(forms, ((isomer, STEREOISOMER) for isomer in isomers(canonical))):
             name = other if self.kind == "smiles" else cast(str, name_of(other, self.kind))
             if _has(self._hashes, hash64(name)):
                 return self._noted_offer(smiles, name, form, other)
@@ -364,7 +367,9 @@ class Stock:
             parent = parent_form(name)
             forms = {target, parent, *tautomers(parent)}
         return lambda smiles: (
-            smiles not in forms and smiles in self and (self.is_strict or parent_form(smiles) not in forms)
+            smiles not in forms
+            and smiles in self
+            and (self.is_strict or forms.isdisjoint({parent_form(smiles), *isomers(smiles)}))
         )
 
 

@@ -15,7 +15,7 @@ import pytest
 from rdkit import Chem
 
 from weftformer.routes import Candidate, Plan, Route, Stock
-from weftformer.routes.chemistry.forms import OTHER_ANOMER, OTHER_SALT, OTHER_TAUTOMER
+from weftformer.routes.chemistry.forms import OTHER_ANOMER, OTHER_SALT, OTHER_TAUTOMER, STEREOISOMER
 from weftformer.routes.chemistry.molecules import canonical_smiles
 from weftformer.routes.commands.plan import described
 from weftformer.routes.drawing.picture import route_picture
@@ -172,6 +172,8 @@ FORMS = [
     ("OC[C@H]1O[C@H](O)[C@H](O)[C@@H](O)[C@@H]1O", "O=C[C@H](O)[C@@H](O)[C@H](O)[C@H](O)CO", OTHER_ANOMER),
     ("O=C(CO)[C@@H](O)[C@H](O)[C@H](O)CO", "OC[C@@]1(O)OC[C@@H](O)[C@@H](O)[C@@H]1O", OTHER_ANOMER),
     ("[18OH]C1CCCCO1", "OCCCCC=[18O]", OTHER_ANOMER),
+    ("C[C@H]1OC(OC(C)=O)[C@H](O)[C@@H]1O", "C[C@H]1O[C@@H](OC(C)=O)[C@H](O)[C@@H]1O", STEREOISOMER),
+    ("CC=CC[C@H](N)C(=O)O", "C/C=C/C[C@H](N)C(=O)O", STEREOISOMER),
     ("OC1CCCC[18O]1", "[18OH]CCCCC=O", OTHER_ANOMER),
     ("C[C@H](N)C(=O)OC", "C[C@H](N)C(=O)OC.Cl", "HCl salt"),
     ("CCN", "CCN.CCN.O=C(O)C(=O)O", "salt with oxalic acid"),
@@ -186,6 +188,8 @@ FORMS = [
 DIFFERENT = [
     ("C[C@H](N)C(=O)OC", "C[C@@H](N)C(=O)OC.Cl"),
     ("C[C@H](N)C(=O)OC", "CC(N)C(=O)OC.Cl"),
+    ("CC(N)C(=O)OC", "C[C@H](N)C(=O)OC"),  # a racemate
+    ("CC(O)C(O)C(O)[C@H](O)CO", "C[C@H](O)[C@H](O)[C@H](O)[C@H](O)CO"),  # eight isomers
     ("C[C@H]1CCCCC1=O", "CC1=C(O)CCCC1"),
     ("C/C(=N\\O)c1ccccc1", "CC(N=O)c1ccccc1"),
     ("CO", "C[O-].[Na+]"),  # a base
@@ -235,6 +239,8 @@ def test_other_compounds_are_not_in_stock(smiles, sold):
 def test_a_form_of_the_target_is_no_starting_material():
     stock = Stock(["O=c1cccc[nH]1", "CN.Cl"])
     assert [stock.without("Oc1ccccn1")(one) for one in ("Oc1ccccn1", "O=c1cccc[nH]1", "CN")] == [False, False, True]
+    anomer = "C[C@H]1O[C@@H](OC)[C@H](O)[C@@H]1O"
+    assert [Stock([anomer]).without(one)("C[C@H]1OC(OC)[C@H](O)[C@@H]1O") for one in (anomer, "CN")] == [False, True]
     assert Stock(["O=c1cccc[nH]1"], is_strict=True).without("Oc1ccccn1")("O=c1cccc[nH]1")
 
 
