@@ -62,6 +62,22 @@ def is_chiral(smiles: str) -> bool:
     return Chem.MolToSmiles(mirror) != smiles
 
 
+@lru_cache(KNOWN)
+def mixture(smiles: str) -> str | None:
+    """Return the canonical SMILES of the mixture of both isomers of a molecule with one stereocentre or double bond
+    that is defined, or None for others.
+
+    Args:
+        smiles: canonical SMILES.
+    """
+    if "@" not in smiles and "/" not in smiles:
+        return None
+    flat: Any = Chem.Mol(structure(smiles))
+    elements = [one for one in Chem.FindPotentialStereo(flat) if one.specified == Chem.StereoSpecified.Specified]
+    Chem.RemoveStereochemistry(flat)
+    return Chem.MolToSmiles(flat) if len(elements) == 1 else None
+
+
 def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoComparison:
     """Compare the stereochemistry of a product and its reactants.
 

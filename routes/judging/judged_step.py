@@ -14,7 +14,7 @@ Support = Literal["textbook", "two at once", "related"]
 Evidence = Literal["recorded", "textbook", "two at once", "related", "predicted", "none"]
 
 # The name of a step whose product differs from a reactant only in its stereochemistry.
-STEREO_ALONE = "change of stereochemistry"
+STEREO_ALONE, SEPARATION = "change of stereochemistry", "separation of isomers"
 # Unproductive steps besides protections: the same synthetic problem remains after them.
 _UNPRODUCTIVE = frozenset(
     {STEREO_ALONE, "acetal formation", "Boc protection", "silyl protection", "transesterification"}

@@ -41,10 +41,10 @@ from ..chemistry.molecules import (
 )
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral
+from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral, mixture
 from ..tree import Route
 from .findings import findings
-from .judged_step import STEREO_ALONE, JudgedStep, Support
+from .judged_step import SEPARATION, STEREO_ALONE, JudgedStep, Support
 from .library import Library, Match
 from .library_files import shipped_library
 from .objections import objections
@@ -87,7 +87,7 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> bool:
     """Return whether [`judge`] finds a step recorded, or in textbooks. This takes a part of its time."""
     search = _search(product, reactants, library)
-    return (search.recorded or search.textbook) is not None
+    return (search.recorded or search.textbook) is not None or _is_separation(product, reactants, library)
 
 
 def judge_route(
@@ -213,15 +213,18 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
     product, parts = drawing.product.canonical, drawing.parts
     reagent, origins = supplier(atoms_left(drawing.given[0], parts)), _sources(product, parts)
     wrong_centre = search.wrong_centre or (None if origins is None else origins.wrong_centre)
-    is_resolution = drawing.name is not None and wrong_centre == "defined"
+    is_separation = _is_separation(*drawing.given, library)
+    is_resolution = is_separation or (drawing.name is not None and wrong_centre == "defined")
     if reason := _impossible(None if is_resolution else wrong_centre, reagent, origins):
         return JudgedStep(*drawing.given, name=drawing.name, findings=(Finding(reason, "fails"),))
     support, support_in_words = (None, None) if search.refusals else _support(drawing.given[0], parts, library)
+    if is_separation:
+        support, support_in_words = "textbook", None
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
     notes += [] if support_in_words is None else [Finding(support_in_words)]
     notes += search.refusals
     if is_resolution:
-        notes.append(Finding("a resolution: at most half of a racemate becomes one enantiomer", "ranks lower"))
+        notes.append(Finding("at most half of a mixture becomes one of its isomers", "ranks lower"))
     notes += _recorded_otherwise(drawing, search, reagent, library)
     if origins is not None and support is None:
         suppliers = {smiles for smiles, count in zip(origins.reactants, origins.counts, strict=True) if count}
@@ -231,7 +234,16 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
             pieces = [piece for piece in origins.pieces if num_carbons(piece)]
             notes += [Finding(f"no reactant supplies {piece} of the product") for piece in pieces]
     notes += _oddities(drawing, drawing.reactants, drawing.parts)
-    return JudgedStep(*drawing.given, name=drawing.name, findings=tuple(notes), support=support)
+    name = SEPARATION if is_resolution else drawing.name
+    return JudgedStep(*drawing.given, name=name, findings=tuple(notes), support=support)
+
+
+def _is_separation(product: str, reactants: Sequence[str], library: Library) -> bool:
+    """Return whether a step separates a mixture of two isomers, as textbooks describe it: with a chiral acid, base,
+    enzyme or column, or by chromatography.
+    """
+    isomers = mixture(canonical_smiles(product)) if library.textbook is not None else None
+    return isomers is not None and [isomers] == [canonical_smiles(smiles) for smiles in reactants]
 
 
 def _support(product: str, parts: Sequence[str], library: Library) -> tuple[Support | None, str | None]:

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from .. import judging
 from ..chemistry.faults import step_fault
 from ..chemistry.molecules import read_molecule
+from ..chemistry.stereo import mixture
 from ..judging.library import Derived
 from ..plans import Candidate, Plan, nothing_found, steps_in_words
 from ..ranking import rank
@@ -273,11 +274,14 @@ def textbook_steps(
     if library.textbook is None:
         return []
     recorded = {derived.reactants: derived for derived in _derived(library, smiles, most)}
-    return [
+    steps = [
         _proposal(derived, rules, _SHARE_OF_TEXTBOOK, recorded.get(derived.reactants))
         for derived in _derived(library.textbook, smiles, _TEXTBOOK_STEPS)
         if derived.bound
     ]
+    if (isomers := mixture(smiles)) is not None:
+        steps.append(Proposal((isomers,), -math.log(_SHARE_OF_TEXTBOOK), True))
+    return steps
 
 
 @lru_cache(_CACHED_MOLECULES)

@@ -49,6 +49,14 @@ def test_textbook_reactions_are_proposed_with_a_small_probability(library):
     assert [proposal.checked() for proposal in textbook_steps(recorded, "COC(C)=O", Constraints())] == [None]
 
 
+def test_a_mixture_is_separated_if_textbooks_are_asked(library):
+    [step] = textbook_steps(library, "CC[C@H](C)N", Constraints())
+    assert step.reactants == ("CCC(C)N",) and step.is_supported and step.cost > 3
+    assert textbook_steps(library, "C[C@H](N)[C@H](C)O", Constraints()) == []
+    assert judge("CC[C@H](C)N", ["CCC(C)N"], library).outcome == "textbook: separation of isomers"
+    assert judge("CC[C@H](C)N", ["CCC(C)N"], library.without_textbook).evidence == "none"
+
+
 def test_a_route_of_recorded_and_textbook_steps_solves_a_target_unless_they_are_left_out(library):
     route = Route("CCOC", (Route("CCO"), Route("CI")))
     found = Candidate(route.to_string(), -1.0, 1, route, steps=judge_route(route, library))
