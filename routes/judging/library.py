@@ -15,7 +15,7 @@ from ..chemistry.molecules import canonical_smiles, joined, read_molecule, struc
 from ..chemistry.step import MappedStep
 from .all_sites import MOST_SITES, at_all_sites
 from .objections import refusal, site_probability
-from .ranker import Ranker, shares_of_neighbours
+from .ranker import Ranker, shares_by_similarity, similarities, textbook_probability
 from .templates import mapped_step, matcher, might_use, outcomes, patterns, product_pattern
 from .transformation import ReagentSet, Row, Transformation, most_common_sets
 
@@ -203,11 +203,18 @@ class Library:
         if not self._is_users:
             total = sum(transformation.count for transformation in matching)
             return [(transformation, transformation.count / total) for transformation in matching]
-        products = [
-            [example.smiles.split(">>")[1] for example in transformation.examples] for transformation in matching
-        ]
-        shares = shares_of_neighbours(product, products)
+        nearest = similarities(product, list(map(_products, matching)))
+        is_textbook = any(transformation.textbook for transformation in matching)
+        shares = list(map(textbook_probability, nearest)) if is_textbook else shares_by_similarity(nearest)
         return sorted(zip(matching, shares, strict=True), key=lambda ranked: -ranked[1])
+
+    def most_probable(self, product: str) -> float:
+        """Return the largest probability that a reaction of a library of textbooks may have for a product."""
+        return textbook_probability(max(similarities(product, [self._products]), default=0.0))
+
+    @cached_property
+    def _products(self) -> list[str]:
+        return [product for _, transformation in self.rows() for product in _products(transformation)]
 
     def _by_ranker(
         self, ranker: Ranker, classes: Sequence[Transformation], product: str
@@ -351,6 +358,10 @@ class Library:
             if kind and transformation.reagents:
                 by_kind.setdefault(kind, Counter()).update(dict(transformation.reagents))
         return {kind: most_common_sets(counts) for kind, counts in by_kind.items()}
+
+
+def _products(transformation: Transformation) -> list[str]:
+    return [example.smiles.split(">>")[1] for example in transformation.examples]
 
 
 def difference(product: str, reactants: str) -> str:

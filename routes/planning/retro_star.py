@@ -118,7 +118,8 @@ class RetroStarSearch:
         per_reaction: the largest number of routes with the same last reaction, of supported steps alone and of others.
             After these, the search turns to other reactions. Defaults to all.
         most_states: the number of states that are kept. The least promising are dropped first.
-        delays: for each source of reactions, what is added to the rank of a state before the source is used.
+        delays: returns what is added to the rank of a state before each source of reactions is used for a molecule.
+            They do not decrease.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class RetroStarSearch:
         most_reactions: int = 15,
         per_reaction: int | None = None,
         most_states: int = 50_000,
-        delays: Sequence[float] = (0.0,),
+        delays: Callable[[str], Sequence[float]] = lambda molecule: (0.0,),
     ):
         self.target, self._is_bought, self._estimate, self._delays = target, is_bought, estimate, delays
         self.most_reactions, self._most_states = most_reactions, most_states
@@ -236,9 +237,9 @@ class RetroStarSearch:
             heapq.heappush(self._queue, _State(rank, next(self._tie), cost, molecules, route, is_checked=False))
         if len(self._queue) > 2 * self._most_states:
             self._queue = heapq.nsmallest(self._most_states, self._queue)
-        if state.source + 1 < len(self._delays):
-            source = state.source + 1
-            rank = state.rank + self._delays[source] - self._delays[state.source]
+        delays, source = self._delays(state.open[0]), state.source + 1
+        if source < len(delays):
+            rank = state.rank + delays[source] - delays[state.source]
             heapq.heappush(self._queue, state._replace(rank=rank, tie=next(self._tie), source=source))
         self._expanded.append(state)
         if len(self._expanded) > 2 * self._most_states:

@@ -40,12 +40,11 @@ LIBRARY_EXPANSIONS = 4
 _AT_A_TIME = 2
 # A search that has found a route ends when the reactions of so many molecules have given no other one.
 PATIENCE = 20
-# The number of reactions of textbooks that are proposed for a molecule, and the probability that they share by its
-# similarity to their examples. The ranker knows none of them.
-_TEXTBOOK_STEPS, _SHARE_OF_TEXTBOOK = 10, 0.02
-# What is added to the rank of a molecule before each source is asked for its reactions. No reaction of textbooks costs
-# less than theirs.
-DELAYS = {LIBRARY: 0.0, TEXTBOOK: -math.log(_SHARE_OF_TEXTBOOK), MODEL: 5.0, MORE: 8.0}
+# The number of reactions of textbooks that are proposed for a molecule, and the probability of separating it from its
+# isomer. The ranker knows none of them.
+_TEXTBOOK_STEPS, _SEPARATION = 10, 0.02
+# What is added to the rank of a molecule before the model and the rest of the library are asked for its reactions.
+_DELAY_OF_MODEL, _DELAY_OF_MORE = 5.0, 8.0
 # The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
 SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 22, 90, 45
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
@@ -80,7 +79,7 @@ class StockSearch:
             self._stock.without(request.target),
             _estimate,
             per_reaction=self._per_reaction,
-            delays=tuple(DELAYS.values()),
+            delays=partial(_delays, shared.library),
         )
         # the molecules of a round, with their reactions or None, and whether it is complete
         self._round: dict[str, Sequence[Proposal] | None] = {}
@@ -275,12 +274,12 @@ def textbook_steps(
         return []
     recorded = {derived.reactants: derived for derived in _derived(library, smiles, most)}
     steps = [
-        _proposal(derived, rules, _SHARE_OF_TEXTBOOK, recorded.get(derived.reactants))
+        _proposal(derived, rules, recorded.get(derived.reactants))
         for derived in _derived(library.textbook, smiles, _TEXTBOOK_STEPS)
         if derived.bound
     ]
     if (isomers := mixture(smiles)) is not None:
-        steps.append(Proposal((isomers,), -math.log(_SHARE_OF_TEXTBOOK), True))
+        steps.append(Proposal((isomers,), -math.log(_SEPARATION), True))
     return steps
 
 
@@ -289,17 +288,27 @@ def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
     return library.derive(smiles, most)
 
 
-def _proposal(derived: Derived, rules: Constraints, factor: float = 1.0, recorded: Derived | None = None) -> Proposal:
-    """Return a reaction of the library, with its probability times a factor. Its check refuses it if the same reaction
-    is recorded.
+@lru_cache(_CACHED_MOLECULES)
+def _delays(library: judging.Library, smiles: str) -> tuple[float, ...]:
+    """Return what is added to the rank of a molecule before each source is asked for its reactions. No reaction of
+    textbooks costs less than theirs.
     """
+    probability = 0.0 if library.textbook is None else library.textbook.most_probable(smiles)
+    if mixture(smiles) is not None:
+        probability = max(probability, _SEPARATION)
+    of_textbook = min(_DELAY_OF_MODEL, -math.log(probability)) if probability else _DELAY_OF_MODEL
+    return 0.0, of_textbook, _DELAY_OF_MODEL, _DELAY_OF_MORE
+
+
+def _proposal(derived: Derived, rules: Constraints, recorded: Derived | None = None) -> Proposal:
+    """Return a reaction of the library. Its check refuses it if the same reaction is recorded."""
 
     def check() -> Proposal | None:
         if (recorded is not None and recorded.share) or not is_allowed(derived.product, derived.reactants, rules):
             return None
-        return Proposal(derived.reactants, -math.log(derived.share * factor), True) if derived.share else None
+        return Proposal(derived.reactants, -math.log(min(1.0, derived.share)), True) if derived.share else None
 
-    return Proposal(derived.reactants, -math.log(derived.bound * factor), True, check)
+    return Proposal(derived.reactants, -math.log(min(1.0, derived.bound)), True, check)
 
 
 def model_steps(shared: Shared, product: str, candidates: Iterable[Candidate]) -> Sequence[Proposal]:

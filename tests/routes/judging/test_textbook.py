@@ -1,5 +1,6 @@
 """Textbook reactions: they support steps that nobody recorded, under their names, and change nothing of recorded ones."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -41,12 +42,14 @@ def test_a_recorded_transformation_wins(library):
     assert [row.textbook for _, row in library.rows()] == [None]
 
 
-def test_textbook_reactions_are_proposed_with_a_small_probability(library):
-    [step] = (proposal.checked() for proposal in textbook_steps(library, "CCOC", Constraints()))
-    assert step.reactants == ("CCO", "CI") and step.cost > 3 and step.is_supported
+def test_textbook_reactions_are_as_probable_as_their_examples_are_similar(library):
+    near, far = (textbook_steps(library, product, Constraints())[0].checked() for product in ("CCOC", "CCCCCCCCCCOC"))
+    assert near.reactants == ("CCO", "CI") and near.is_supported
+    assert near.cost == pytest.approx(0.12, abs=0.01) and far.cost > 3
+    assert math.exp(-near.cost) == pytest.approx(library.textbook.most_probable("CCOC"))
     assert textbook_steps(library.without_textbook, "CCOC", Constraints()) == []
     recorded = Library([(key, replace(row, count=2)) for key, row in library.rows()], textbook=library.textbook)
-    assert [proposal.checked() for proposal in textbook_steps(recorded, "COC(C)=O", Constraints())] == [None]
+    assert textbook_steps(recorded, "COC(C)=O", Constraints())[0].checked() is None
 
 
 def test_a_mixture_is_separated_if_textbooks_are_asked(library):

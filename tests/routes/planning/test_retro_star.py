@@ -123,7 +123,9 @@ def test_two_sources_find_what_one_with_all_reactions_finds(seed):
     steps, bought = network(seed)
     halves = [{one: found[half::2] for one, found in steps.items()} for half in range(2)]
     one = run(RetroStarSearch("A", lambda one: one != "A" and one in bought), steps)
-    two = run(RetroStarSearch("A", lambda one: one != "A" and one in bought, delays=(0.0, 1.0)), *halves)
+    two = run(
+        RetroStarSearch("A", lambda one: one != "A" and one in bought, delays=lambda molecule: (0.0, 1.0)), *halves
+    )
     assert min((found.cost for found in one), default=None) == pytest.approx(
         min((found.cost for found in two), default=None)
     )
@@ -131,7 +133,7 @@ def test_two_sources_find_what_one_with_all_reactions_finds(seed):
 
 
 def test_a_later_source_waits_for_its_delay():
-    search = RetroStarSearch("A", "never".__eq__, delays=(0.0, 1.0))
+    search = RetroStarSearch("A", "never".__eq__, delays=lambda molecule: (0.0, 1.0))
     for wanted, steps in (
         (("A", 0), [Proposal(("B",), 0.2, True)]),
         (("B", 0), [Proposal(("C",), 0.2, True)]),
