@@ -389,8 +389,7 @@ def _steps(smarts: str, product: str) -> Iterator[tuple[str, MappedStep, float]]
     single = outcomes(smarts, product)
     several = list(at_all_sites(smarts, product, single))
     for found in several:
-        # reactions list a reactant once, whatever its equivalents
-        yield ".".join(sorted(set(found.reactants.split(".")))), found.step, _SHARE_OF_ALL_SITES / len(several)
+        yield found.reactants, found.step, _SHARE_OF_ALL_SITES / len(several)
     part = 1.0 - _SHARE_OF_ALL_SITES if several else 1.0
     for outcome, step in single.items():
         yield outcome, step, part / len(single)
