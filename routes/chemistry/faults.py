@@ -46,8 +46,9 @@ REAGENTS: dict[str, Mapping[str, int]] = {
     "Boc anhydride": {"C": 5, "O": 2},
     "a trifluoromethylating agent": {"C": 1, "F": 3},
 }
-# The largest number of further equivalents of a reactant, and of different ones.
-MOST_EQUIVALENTS, _MOST_REPEATED = 7, 3
+# The largest number of further equivalents of a reactant, and the largest number of different reactants for which they
+# are combined. A sole reactant with as many equivalents as on another molecule would be an oligomer.
+MOST_EQUIVALENTS, _MOST_DISTINCT = 7, 3
 # The largest number of heavy atoms of a labelled reagent that may be used several times, with one carbon at most.
 _MOST_ATOMS_OF_A_REAGENT = 4
 # A carbanion, such as the ligand of a metallocene.
@@ -157,15 +158,15 @@ def with_equivalents(product: str, reactants: Sequence[str]) -> list[str]:
     missing = atoms_left(product, parts)
     if not missing or supplier(missing) is not None:
         return parts
-    counts = range(1, (MOST_EQUIVALENTS if len(distinct) > 1 else _MOST_REPEATED) + 1)
+    counts = range(1, (MOST_EQUIVALENTS if len(distinct) > 1 else _MOST_DISTINCT) + 1)
     ways = [[*parts, *[part] * count] for part in distinct for count in counts]
-    if len(distinct) <= _MOST_REPEATED:
-        more = (combinations_with_replacement(distinct, count) for count in range(2, _MOST_REPEATED + 1))
+    if len(distinct) <= _MOST_DISTINCT:
+        more = (combinations_with_replacement(distinct, count) for count in range(2, _MOST_DISTINCT + 1))
         ways += [[*parts, *others] for others in chain.from_iterable(more)]
-    return min((way for way in ways if not atoms_left(product, way)), key=num_atoms, default=parts)
+    return min((way for way in ways if not atoms_left(product, way)), key=_num_atoms, default=parts)
 
 
-def num_atoms(parts: Sequence[str]) -> int:
+def _num_atoms(parts: Sequence[str]) -> int:
     """Return the number of heavy atoms of molecules."""
     return sum(sum(molecule.atoms.values()) for molecule in filter(None, map(read_molecule, parts)))
 

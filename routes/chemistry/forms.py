@@ -13,7 +13,7 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import rdMolHash
 from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, GetStereoisomerCount, StereoEnumerationOptions
 
-from .molecules import KNOWN, counter_ions, structure, tautomer_enumerator
+from .molecules import KNOWN, canonical_smiles, counter_ions, structure, tautomer_enumerator
 from .reagents import reagent_name
 
 # Forms without a name of their own.
@@ -140,15 +140,15 @@ def form_in_words(smiles: str, parent: str) -> str:
 
 
 def isomers(smiles: str) -> list[str]:
-    """Return the canonical SMILES of the stereoisomers of a molecule with defined and undefined stereocentres. Return
-    nothing for one without a defined centre, which is a racemate, or for one with many isomers.
+    """Return the canonical SMILES of the stereoisomers of a molecule with a defined centre, and with other centres or
+    double bonds that are undefined. Return nothing for one without a defined centre, a racemate, or with many isomers.
     """
     if "@" not in smiles:
         return []
-    molecule, options = Chem.MolFromSmiles(smiles), StereoEnumerationOptions(onlyUnassigned=True, unique=True)
+    molecule, options = structure(smiles), StereoEnumerationOptions(onlyUnassigned=True, unique=True)
     if not 1 < GetStereoisomerCount(molecule, options) <= _MOST_ISOMERS:
         return []
-    return sorted(map(Chem.MolToSmiles, EnumerateStereoisomers(molecule, options)))
+    return sorted({canonical_smiles(Chem.MolToSmiles(isomer)) for isomer in EnumerateStereoisomers(molecule, options)})
 
 
 @lru_cache(KNOWN)

@@ -12,7 +12,7 @@ from rdkit import Chem
 from .bridges import with_bridgeheads
 from .changes import without_maps
 from .matching import SearchTooLong, bounded_search
-from .molecules import KNOWN, structure
+from .molecules import KNOWN, canonical_smiles, structure, without_stereo
 
 # A double bond in a smaller ring has no mark, and its neighbours in the ring are cis.
 _SMALLEST_TRANS_RING = 8
@@ -64,18 +64,19 @@ def is_chiral(smiles: str) -> bool:
 
 @lru_cache(KNOWN)
 def mixture(smiles: str) -> str | None:
-    """Return the canonical SMILES of the mixture of both isomers of a molecule with one stereocentre or double bond
-    that is defined, or None for others.
+    """Return the canonical SMILES of the mixture of both isomers of a molecule with one stereocentre or double bond,
+    which is defined, or None for others. Isotopes alone make no isomers that can be separated.
 
     Args:
         smiles: canonical SMILES.
     """
     if "@" not in smiles and "/" not in smiles:
         return None
-    flat: Any = Chem.Mol(structure(smiles))
-    elements = [one for one in Chem.FindPotentialStereo(flat) if one.specified == Chem.StereoSpecified.Specified]
-    Chem.RemoveStereochemistry(flat)
-    return Chem.MolToSmiles(flat) if len(elements) == 1 else None
+    molecule: Any = Chem.Mol(structure(smiles))
+    for atom in molecule.GetAtoms():
+        atom.SetIsotope(0)
+    defined = [element.specified == Chem.StereoSpecified.Specified for element in Chem.FindPotentialStereo(molecule)]
+    return canonical_smiles(without_stereo(smiles)) if defined == [True] else None
 
 
 def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoComparison:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from rdkit import Chem
 
-from ..chemistry.changes import Change
+from ..chemistry.changes import Change, without_maps
 from ..chemistry.molecules import joined, structure
 from ..chemistry.step import MappedStep
 from .templates import outcomes, patterns
@@ -42,7 +42,16 @@ class _Part(NamedTuple):
     mapped: str
 
 
-def at_all_sites(smarts: str, product: str, single: Mapping[str, MappedStep]) -> Iterator[AllSites]:
+class _Cut(NamedTuple):
+    """A way to cut a part of a product: the numbers of the atoms that change, and the reactants."""
+
+    site: set[int]
+    parts: list[_Part]
+
+
+def at_all_sites(
+    smarts: str, product: str, single: Mapping[str, MappedStep], among: Collection[str] | None = None
+) -> Iterator[AllSites]:
     """Yield what a template derives from a product if all its sites change at once, nothing if there is one site.
 
     One reactant has all sites, and the others are copies of the same molecules: the amide bonds of a peptide are not
@@ -53,6 +62,7 @@ def at_all_sites(smarts: str, product: str, single: Mapping[str, MappedStep]) ->
         smarts: the template.
         product: canonical SMILES.
         single: the [`~judging.templates.outcomes`] of the template.
+        among: SMILES of the reactants, if they are known.
     """
     matches = structure(product).GetSubstructMatches(patterns(smarts)[0])
     if len(matches) < 2:
@@ -64,9 +74,13 @@ def at_all_sites(smarts: str, product: str, single: Mapping[str, MappedStep]) ->
     ranks = _ranks(product)
     # the outcomes have one of equivalent sites
     has_equivalent = len({tuple(sorted(ranks[place] for place in atoms)) for atoms in matches}) < len(matches)
+    cuts: list[_Cut] | None = None
     for others, count in of_others.items():
-        if (count > 1 or has_equivalent) and (found := _repeated(smarts, product, single, others)) is not None:
-            yield found
+        if (count > 1 or has_equivalent) and (among is None or set(others).issubset(among)):
+            if cuts is None:
+                cuts = list(_cuts(single.values(), range(1, structure(product).GetNumAtoms() + 1)))
+            if (found := _repeated(smarts, product, cuts, others)) is not None:
+                yield found
 
 
 @lru_cache(_MOLECULES)
@@ -74,44 +88,49 @@ def _ranks(product: str) -> list[int]:
     return list(Chem.CanonicalRankAtoms(structure(product), breakTies=False))
 
 
-def _repeated(smarts: str, product: str, single: Mapping[str, MappedStep], others: tuple[str, ...]) -> AllSites | None:
-    """Return what a template derives from a product if it is applied as long as it also makes some other molecules."""
-    main = _Part(product, list(range(1, structure(product).GetNumAtoms() + 1)), product)
-    sites, mapped, steps = list[set[int]](), list[str](), single
-    while len(sites) < MOST_SITES and (cut := _next_cut(steps.values(), main, others, sites)) is not None:
-        site, main, leaving = cut
+def _cuts(steps: Iterable[MappedStep], numbers: Sequence[int]) -> Iterator[_Cut]:
+    """Yield steps to a part of a product, whose atoms have numbers there. Atoms that an earlier cut adds have 0, and
+    must not change.
+    """
+    for step in steps:
+        site = {numbers[number - 1] for number in step.changed_atoms}
+        if step.reactants is None or 0 in site or step.hydrogenated_atoms:
+            continue
+        if not any(change.hydrogens < 0 and _is_arene(step, change) for change in step.changes):
+            yield _Cut(site, _parts(step, numbers))
+
+
+def _repeated(smarts: str, product: str, cuts: Iterable[_Cut], others: tuple[str, ...]) -> AllSites | None:
+    """Return what a template derives from a product if it is applied as long as it also makes some other molecules.
+
+    Args:
+        smarts: the template.
+        product: canonical SMILES.
+        cuts: the single steps.
+        others: SMILES of the other molecules, sorted.
+    """
+    changed, sites, mapped = set[int](), list[set[int]](), list[str]()
+    while (found := _next(cuts, others, changed)) is not None:
+        if len(sites) == MOST_SITES:
+            return None
+        site, (main, *leaving) = found
         sites.append(site)
+        changed |= site
         mapped += [part.mapped for part in leaving]
-        steps = outcomes(smarts, main.smiles)
+        cuts = _cuts(outcomes(smarts, main.smiles).values(), main.numbers)
     if len(sites) < 2 or main.smiles in others or any(site.isdisjoint(main.numbers) for site in sites):
         return None
     reactants = joined([main.smiles, *others * len(sites)])
     return AllSites(len(sites), reactants, MappedStep(product, ".".join([main.mapped, *mapped])))
 
 
-def _next_cut(
-    steps: Iterable[MappedStep], part: _Part, others: tuple[str, ...], sites: Sequence[set[int]]
-) -> tuple[set[int], _Part, list[_Part]] | None:
-    """Return the atoms that the first step at another site than some changes, and its reactants: the one with the
-    sites, and the others.
-
-    Args:
-        steps: steps to a part of a product.
-        part: this part.
-        others: SMILES of the other reactants, sorted.
-        sites: the atoms of the product that are changed.
-    """
-    for step in steps:
-        site = {part.numbers[number - 1] for number in step.changed_atoms}
-        if step.reactants is None or not site.isdisjoint({0}.union(*sites)):
-            continue
-        if step.hydrogenated_atoms or any(change.hydrogens < 0 and _is_arene(step, change) for change in step.changes):
-            continue
-        parts = _parts(step, part.numbers)
-        for main in parts:
-            leaving = [other for other in parts if other is not main]
-            if tuple(sorted(other.smiles for other in leaving)) == others:
-                return site, main, leaving
+def _next(cuts: Iterable[_Cut], others: tuple[str, ...], changed: set[int]) -> _Cut | None:
+    """Return the first cut that changes none of some atoms and makes the others, its reactant with the sites first."""
+    for site, parts in cuts:
+        for main in parts if changed.isdisjoint(site) else ():
+            leaving = [part for part in parts if part is not main]
+            if tuple(sorted(part.smiles for part in leaving)) == others:
+                return _Cut(site, [main, *leaving])
     return None
 
 
@@ -122,16 +141,12 @@ def _is_arene(step: MappedStep, change: Change) -> bool:
 
 def _parts(step: MappedStep, numbers: Sequence[int]) -> list[_Part]:
     """Return the reactants of a step to a part of a product, whose atoms have numbers there."""
-    parts = list[_Part]()
+    of_product, parts = dict(enumerate(numbers, 1)), list[_Part]()
     for molecule in Chem.GetMolFrags(step.reactants, asMols=True):
-        atoms = molecule.GetAtoms()
-        for atom in atoms:
-            number = atom.GetAtomMapNum()
-            atom.SetAtomMapNum(numbers[number - 1] if 0 < number <= len(numbers) else 0)
-        of_product, mapped = [atom.GetAtomMapNum() for atom in atoms], Chem.MolToSmiles(molecule)
-        for atom in atoms:
-            atom.SetAtomMapNum(0)
-        smiles = Chem.MolToSmiles(molecule)
-        order = molecule.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
-        parts.append(_Part(smiles, [of_product[place] for place in order], mapped))
+        for atom in molecule.GetAtoms():
+            atom.SetAtomMapNum(of_product.get(atom.GetAtomMapNum(), 0))
+        mapped, bare = Chem.MolToSmiles(molecule), without_maps(molecule)
+        smiles = Chem.MolToSmiles(bare)
+        order = bare.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
+        parts.append(_Part(smiles, [molecule.GetAtomWithIdx(place).GetAtomMapNum() for place in order], mapped))
     return parts

@@ -87,7 +87,8 @@ def judge(product: str, reactants: Sequence[str], library: Library | None = None
 def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> bool:
     """Return whether [`judge`] finds a step recorded, or in textbooks. This takes a part of its time."""
     search = _search(product, reactants, library)
-    return (search.recorded or search.textbook) is not None or _is_separation(product, reactants, library)
+    is_found = (search.recorded or search.textbook) is not None
+    return is_found or (search.fault is None and _is_separation(product, reactants, library))
 
 
 def judge_route(
@@ -217,9 +218,10 @@ def _judge_unrecorded(drawing: _Drawing, search: _Search, library: Library) -> J
     is_resolution = is_separation or (drawing.name is not None and wrong_centre == "defined")
     if reason := _impossible(None if is_resolution else wrong_centre, reagent, origins):
         return JudgedStep(*drawing.given, name=drawing.name, findings=(Finding(reason, "fails"),))
-    support, support_in_words = (None, None) if search.refusals else _support(drawing.given[0], parts, library)
-    if is_separation:
-        support, support_in_words = "textbook", None
+    support: Support | None = "textbook" if is_separation else None
+    support_in_words = None
+    if not is_separation and not search.refusals:
+        support, support_in_words = _support(drawing.given[0], parts, library)
     notes = [] if reagent is None else [Finding(f"reagent not drawn: {reagent}")]
     notes += [] if support_in_words is None else [Finding(support_in_words)]
     notes += search.refusals

@@ -209,7 +209,7 @@ class Library:
         return sorted(zip(matching, shares, strict=True), key=lambda ranked: -ranked[1])
 
     def most_probable(self, product: str) -> float:
-        """Return the largest probability that a reaction of a library of textbooks may have for a product."""
+        """Return the probability of the transformation of textbooks that is most probable for a product."""
         return textbook_probability(max(similarities(product, [self._products]), default=0.0))
 
     @cached_property
@@ -266,7 +266,7 @@ class Library:
         for transformation, share in self._ranked(canonical):
             if total >= _ENOUGH or len(first.keys() | found.keys()) >= most:
                 break
-            total += share
+            total += 0.0 if transformation.textbook else share  # those of textbooks do not add up to 1
             for outcome, step, part in _steps(transformation.smarts, canonical):
                 if any(read_molecule(smiles) is None for smiles in outcome.split(".")):
                     continue
@@ -314,20 +314,21 @@ class Library:
         """
         canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
         molecules, counts = _structures(canonical_reactants), _counts(difference(canonical, canonical_reactants))
-        for num_sites in range(1, MOST_SITES + 1):
-            if num_sites > 1 and (not counts or any(count % num_sites for count in counts.values())):
-                continue
-            key = _as_text({element: count // num_sites for element, count in counts.items()})
+        # a step that changes only hydrogens may have any number of sites
+        numbers = [
+            number for number in range(2, MOST_SITES + 1) if not any(count % number for count in counts.values())
+        ]
+        for several in ([1], *([number] for number in numbers)) if counts else ([1], numbers):
+            key = _as_text({element: count // several[0] for element, count in counts.items()})
             screen = self._by_difference.get(key)
             for _, transformation in screen.matching(canonical) if screen else ():
                 if not might_use(transformation.smarts, molecules):
                     continue
                 if tries is not None and next(tries, None) is None:
                     return None
-                step = _step(transformation.smarts, canonical, canonical_reactants, num_sites)
-                if step is not None:
+                if (found := _step(transformation.smarts, canonical, canonical_reactants, several)) is not None:
                     users = self._with_users_reactions(transformation, canonical, canonical_reactants)
-                    return Match(users, step, num_sites)
+                    return Match(users, *found)
         return None
 
     def _with_users_reactions(self, transformation: Transformation, product: str, reactants: str) -> Transformation:
@@ -395,14 +396,24 @@ def _steps(smarts: str, product: str) -> Iterator[tuple[str, MappedStep, float]]
         yield outcome, step, part / len(single)
 
 
-def _step(smarts: str, product: str, reactants: str, num_sites: int) -> MappedStep | None:
-    """Return the step that a template makes at a number of sites, all that it has if these are several, or None."""
-    if num_sites == 1:
-        return mapped_step(smarts, product, reactants)
-    if len(structure(product).GetSubstructMatches(patterns(smarts)[0], maxMatches=num_sites)) < num_sites:
+def _step(smarts: str, product: str, reactants: str, numbers: Sequence[int]) -> tuple[MappedStep, int] | None:
+    """Return the step that a template makes at one of some numbers of sites, all that it has if these are several, and
+    the number, or None.
+    """
+    if 1 in numbers:
+        step = mapped_step(smarts, product, reactants)
+        return None if step is None else (step, 1)
+    if len(structure(product).GetSubstructMatches(patterns(smarts)[0], maxMatches=numbers[0])) < numbers[0]:
         return None
-    several = at_all_sites(smarts, product, outcomes(smarts, product))
-    return next((found.step for found in several if found[:2] == (num_sites, reactants)), None)
+    several = at_all_sites(smarts, product, outcomes(smarts, product), reactants.split("."))
+    return next(
+        (
+            (found.step, found.num_sites)
+            for found in several
+            if found.num_sites in numbers and found.reactants == reactants
+        ),
+        None,
+    )
 
 
 def _structures(smiles: str) -> list:

@@ -278,7 +278,9 @@ def textbook_steps(
         for derived in _derived(library.textbook, smiles, _TEXTBOOK_STEPS)
         if derived.bound
     ]
-    if (isomers := mixture(smiles)) is not None:
+    isomers = mixture(smiles)
+    is_recorded = isomers is not None and (isomers,) in recorded and recorded[isomers,].share > 0
+    if isomers is not None and not is_recorded and is_allowed(smiles, (isomers,), rules):
         steps.append(Proposal((isomers,), -math.log(_SEPARATION), True))
     return steps
 
@@ -290,13 +292,13 @@ def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
 
 @lru_cache(_CACHED_MOLECULES)
 def _delays(library: judging.Library, smiles: str) -> tuple[float, ...]:
-    """Return what is added to the rank of a molecule before each source is asked for its reactions. No reaction of
-    textbooks costs less than theirs.
+    """Return what is added to the rank of a molecule before each source is asked for its reactions. The delay of
+    textbooks is the cost of their most probable reaction.
     """
-    probability = 0.0 if library.textbook is None else library.textbook.most_probable(smiles)
-    if mixture(smiles) is not None:
-        probability = max(probability, _SEPARATION)
-    of_textbook = min(_DELAY_OF_MODEL, -math.log(probability)) if probability else _DELAY_OF_MODEL
+    of_textbook = _DELAY_OF_MODEL
+    if library.textbook is not None:
+        least = _SEPARATION if mixture(smiles) is not None else 0.0
+        of_textbook = min(of_textbook, -math.log(max(least, library.textbook.most_probable(smiles))))
     return 0.0, of_textbook, _DELAY_OF_MODEL, _DELAY_OF_MORE
 
 

@@ -379,7 +379,7 @@ class BloomStock(Stock):
 
     A filter has no prices and does not know its size, and a few molecules that are not in it count as present: 0.03%
     with `zinc-instock`, and 7% with `zinc-instock-mini`, which comes with molbloom. A molecule also matches its salts,
-    but not its tautomers.
+    but not its tautomers or stereoisomers.
 
     Args:
         name: a `.bloom` file, or the name of a catalogue, which molbloom downloads once.

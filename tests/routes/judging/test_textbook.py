@@ -56,6 +56,8 @@ def test_a_mixture_is_separated_if_textbooks_are_asked(library):
     [step] = textbook_steps(library, "CC[C@H](C)N", Constraints())
     assert step.reactants == ("CCC(C)N",) and step.is_supported and step.cost > 3
     assert textbook_steps(library, "C[C@H](N)[C@H](C)O", Constraints()) == []
+    assert textbook_steps(library, "CC(N)[C@H](C)O", Constraints()) == []
+    assert textbook_steps(library, "CC[C@H](C)N", Constraints(forbidden=("CCC(C)N",))) == []
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library).outcome == "textbook: separation of isomers"
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library.without_textbook).evidence == "none"
 
