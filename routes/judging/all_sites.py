@@ -32,7 +32,7 @@ class AllSites(NamedTuple):
     step: MappedStep
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A reactant: its canonical SMILES, the numbers of its atoms in the product in this order, 0 for those that leave,
     and its SMILES with these numbers.
     """
@@ -46,7 +46,7 @@ class _Cut(NamedTuple):
     """A way to cut a part of a product: the numbers of the atoms that change, and the reactants."""
 
     site: set[int]
-    parts: list[_Part]
+    parts: list[Part]
 
 
 def at_all_sites(
@@ -97,7 +97,7 @@ def _cuts(steps: Iterable[MappedStep], numbers: Sequence[int]) -> Iterator[_Cut]
         if step.reactants is None or 0 in site or step.hydrogenated_atoms:
             continue
         if not any(change.hydrogens < 0 and _is_arene(step, change) for change in step.changes):
-            yield _Cut(site, _parts(step, numbers))
+            yield _Cut(site, parts_of(step, numbers))
 
 
 def _repeated(smarts: str, product: str, cuts: Iterable[_Cut], others: tuple[str, ...]) -> AllSites | None:
@@ -139,14 +139,14 @@ def _is_arene(step: MappedStep, change: Change) -> bool:
     return atom.GetIsAromatic() and atom.GetSymbol() == "C"
 
 
-def _parts(step: MappedStep, numbers: Sequence[int]) -> list[_Part]:
+def parts_of(step: MappedStep, numbers: Sequence[int]) -> list[Part]:
     """Return the reactants of a step to a part of a product, whose atoms have numbers there."""
-    of_product, parts = dict(enumerate(numbers, 1)), list[_Part]()
+    of_product, parts = dict(enumerate(numbers, 1)), list[Part]()
     for molecule in Chem.GetMolFrags(step.reactants, asMols=True):
         for atom in molecule.GetAtoms():
             atom.SetAtomMapNum(of_product.get(atom.GetAtomMapNum(), 0))
         mapped, bare = Chem.MolToSmiles(molecule), without_maps(molecule)
         smiles = Chem.MolToSmiles(bare)
         order = bare.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]
-        parts.append(_Part(smiles, [molecule.GetAtomWithIdx(place).GetAtomMapNum() for place in order], mapped))
+        parts.append(Part(smiles, [molecule.GetAtomWithIdx(place).GetAtomMapNum() for place in order], mapped))
     return parts

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-from rdkit import Chem
+from collections.abc import Sequence
 
 from ..chemistry.molecules import canonical_smiles, joined
-from ..chemistry.step import MappedStep
+from .all_sites import parts_of
 from .library import LEAST_PROPOSED, Library
 from .objections import refusal
 from .templates import outcomes
@@ -55,19 +52,9 @@ def two_at_once(
             earlier = library.match(intermediates[0], origins, tries)
             if earlier is None or earlier.refusal() or earlier.transformation.count < LEAST_PROPOSED:
                 continue
-            for numbers in _numbers(intermediates[0], last):
+            reactants_of_last = parts_of(last, range(1, last.molecule.GetNumAtoms() + 1))
+            for numbers in (other.numbers for other in reactants_of_last if other.smiles == intermediates[0]):
                 atoms = {numbers[number - 1] for number in earlier.step.changed_atoms}
                 if last.changed_atoms.isdisjoint(atoms) and 0 not in atoms:
                     return later, earlier.transformation
     return None
-
-
-def _numbers(smiles: str, step: MappedStep) -> Iterator[list[int]]:
-    """Yield the numbers of the atoms of a molecule among the reactants of a step, in the order of its SMILES."""
-    molecules: Any = () if step.reactants is None else Chem.GetMolFrags(step.reactants, asMols=True)
-    for molecule in molecules:
-        numbers = [atom.GetAtomMapNum() for atom in molecule.GetAtoms()]
-        for atom in molecule.GetAtoms():
-            atom.SetAtomMapNum(0)
-        if Chem.MolToSmiles(molecule) == smiles:
-            yield [numbers[place] for place in molecule.GetPropsAsDict(True, True)["_smilesAtomOutputOrder"]]
