@@ -19,7 +19,7 @@ from .reagents import reagent_name
 # Forms without a name of their own.
 OTHER_SALT, OTHER_TAUTOMER = "another salt or charge form", "another tautomer"
 OTHER_ANOMER = "another anomer, ring or open form"
-# A molecule that is drawn without some of its stereocentres is also sold if one of its stereoisomers is.
+# The form of a molecule with undefined stereocentres, and the largest number of isomers that are looked up.
 STEREOISOMER, _MOST_ISOMERS = "one of its stereoisomers", 4
 _SALTS = {
     "Cl": "HCl salt", "[Cl-]": "HCl salt", "Br": "HBr salt", "[Br-]": "HBr salt", "O=C(O)C(F)(F)F": "TFA salt",

@@ -52,7 +52,7 @@ class _Cut(NamedTuple):
 def at_all_sites(
     smarts: str, product: str, single: Mapping[str, MappedStep], among: Collection[str] | None = None
 ) -> Iterator[AllSites]:
-    """Yield what a template derives from a product if all its sites change at once, nothing if there is one site.
+    """Yield what a template derives from a product if all its sites change at once. A single site yields nothing.
 
     One reactant has all sites, and the others are copies of the same molecules: the amide bonds of a peptide are not
     made at once. Where hydrogen replaces other atoms, each C-H would be a site, and where hydrogen of an arene is

@@ -29,7 +29,7 @@ _MOST_TRIED, _ENOUGH = 200, 0.995
 # reactions than a smaller part.
 _SHARE_OF_RARE = 0.1
 # The part of a transformation's probability that goes to the step at all its sites. It cannot be measured, because the
-# published selections of reactions leave nearly all of these out: two Boc groups go in 3 of 20,000.
+# published selections leave nearly all of these out: 3 of 20,000 reactions remove two Boc groups.
 _SHARE_OF_ALL_SITES = 0.5
 # The differences of atoms whose counts a process caches.
 _DIFFERENCES = 1 << 11
@@ -252,7 +252,7 @@ class Library:
     def derive(self, product: str, most: int) -> list[Derived]:
         """Apply transformations to a product: those of the user first, then the most probable.
 
-        The outcomes of a transformation share its probability, half of which has the one at all of several sites.
+        The outcomes of a transformation share its probability. The outcome at all of several sites gets half of it.
         Those of the user are at least as probable as the others.
 
         Args:
@@ -314,19 +314,17 @@ class Library:
         """
         canonical, canonical_reactants = canonical_smiles(product), joined(reactants)
         molecules, counts = _structures(canonical_reactants), _counts(difference(canonical, canonical_reactants))
-        # a step that changes only hydrogens may have any number of sites
-        numbers = [
-            number for number in range(2, MOST_SITES + 1) if not any(count % number for count in counts.values())
-        ]
-        for several in ([1], *([number] for number in numbers)) if counts else ([1], numbers):
-            key = _as_text({element: count // several[0] for element, count in counts.items()})
+        numbers = (n for n in range(1, MOST_SITES + 1) if not any(count % n for count in counts.values()))
+        # if only hydrogens change, the difference does not tell the number of sites
+        for number in numbers if counts else (1, 2):
+            key = _as_text({element: count // number for element, count in counts.items()})
             screen = self._by_difference.get(key)
             for _, transformation in screen.matching(canonical) if screen else ():
                 if not might_use(transformation.smarts, molecules):
                     continue
                 if tries is not None and next(tries, None) is None:
                     return None
-                if (found := _step(transformation.smarts, canonical, canonical_reactants, several)) is not None:
+                if (found := _step(transformation.smarts, canonical, canonical_reactants, number)) is not None:
                     users = self._with_users_reactions(transformation, canonical, canonical_reactants)
                     return Match(users, *found)
         return None
@@ -396,24 +394,20 @@ def _steps(smarts: str, product: str) -> Iterator[tuple[str, MappedStep, float]]
         yield outcome, step, part / len(single)
 
 
-def _step(smarts: str, product: str, reactants: str, numbers: Sequence[int]) -> tuple[MappedStep, int] | None:
-    """Return the step that a template makes at one of some numbers of sites, all that it has if these are several, and
-    the number, or None.
+def _step(smarts: str, product: str, reactants: str, least: int) -> tuple[MappedStep, int] | None:
+    """Return the step that a template makes, and the number of its sites, or None.
+
+    Args:
+        smarts, product, reactants: as in [`~judging.templates.mapped_step`].
+        least: 1 for a step at one site, or else the least number of sites, all of which change.
     """
-    if 1 in numbers:
+    if least == 1:
         step = mapped_step(smarts, product, reactants)
         return None if step is None else (step, 1)
-    if len(structure(product).GetSubstructMatches(patterns(smarts)[0], maxMatches=numbers[0])) < numbers[0]:
+    if len(structure(product).GetSubstructMatches(patterns(smarts)[0], maxMatches=least)) < least:
         return None
     several = at_all_sites(smarts, product, outcomes(smarts, product), reactants.split("."))
-    return next(
-        (
-            (found.step, found.num_sites)
-            for found in several
-            if found.num_sites in numbers and found.reactants == reactants
-        ),
-        None,
-    )
+    return next(((found.step, found.num_sites) for found in several if found.reactants == reactants), None)
 
 
 def _structures(smiles: str) -> list:

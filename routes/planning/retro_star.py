@@ -119,7 +119,7 @@ class RetroStarSearch:
             After these, the search turns to other reactions. Defaults to all.
         most_states: the number of states that are kept. The least promising are dropped first.
         delays: returns what is added to the rank of a state before each source of reactions is used for a molecule.
-            They do not decrease.
+            No source has a smaller delay than the one before it.
     """
 
     def __init__(

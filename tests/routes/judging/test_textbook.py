@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from weftformer.routes import Candidate, Plan, PlanSettings, Route, Stock
-from weftformer.routes.judging import Library, judge, judge_route, shipped_library
+from weftformer.routes.judging import Library, Transformation, judge, judge_route, shipped_library
 from weftformer.routes.planning.settings import Constraints
-from weftformer.routes.planning.stock_search import textbook_steps
+from weftformer.routes.planning.stock_search import MODEL, TEXTBOOK, _delays, textbook_steps
 from weftformer.routes.ranking import rank
 from weftformer.routes.training.extraction import Extraction, build, record_of
 
@@ -58,8 +58,27 @@ def test_a_mixture_is_separated_if_textbooks_are_asked(library):
     assert textbook_steps(library, "C[C@H](N)[C@H](C)O", Constraints()) == []
     assert textbook_steps(library, "CC(N)[C@H](C)O", Constraints()) == []
     assert textbook_steps(library, "CC[C@H](C)N", Constraints(forbidden=("CCC(C)N",))) == []
+    recorded = "[C:2]-[C@H;+0:1](-[C:3])-[N:4]>>[C:2]-[CH;+0:1](-[C:3])-[N:4]"
+    known = Library([("", Transformation(recorded, 100))], textbook=library.textbook)
+    assert textbook_steps(known, "CC[C@H](C)N", Constraints()) == []
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library).outcome == "textbook: separation of isomers"
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library.without_textbook).evidence == "none"
+
+
+def test_textbooks_are_asked_sooner_for_a_molecule_like_an_example(library):
+    near, far, isomer = (_delays(library, smiles) for smiles in ("CCOC", "c1ccccc1", "CC[C@H](Cl)Br"))
+    assert 0 < near[TEXTBOOK] < isomer[TEXTBOOK] < far[TEXTBOOK] == near[MODEL]
+    assert _delays(library.without_textbook, "CCOC")[TEXTBOOK] == near[MODEL]
+
+
+def test_all_reactions_like_the_examples_are_proposed():
+    [(_, ether)] = rows_of(ETHER, "ether")
+    rows = [
+        (f"{halogen}1", replace(ether, smarts=f"[CH3:1]-[O;H0;+0:2]-[C:3]>>{halogen}-[CH3:1].[O;H1;+0:2]-[C:3]"))
+        for halogen in ("Cl", "Br", "I")
+    ]
+    proposed = dict(Library(rows, is_users=True).propose("CCOC", 9))
+    assert proposed.keys() == {("CCO", "CI"), ("CBr", "CCO"), ("CCO", "CCl")}
 
 
 def test_a_route_of_recorded_and_textbook_steps_solves_a_target_unless_they_are_left_out(library):
