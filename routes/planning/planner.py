@@ -13,7 +13,7 @@ from ...common.progress import Progress
 from ..family import load
 from ..plans import Candidate, Plan
 from ..shipped import MODEL, STOCK
-from ..stock.stock import Stock
+from ..stock.stock import Stock, StockLike, as_stock
 from ..tree import Route
 from .pool import PlanPool
 from .requests import BEAMS_OF_A_TOKEN, PlanRequest, Steps, expansion_request, make_requests, most_steps
@@ -26,23 +26,23 @@ class RoutePlanner:
     Args:
         model: a `WeftForConditionalGeneration` trained on routes.
         tokenizer: the tokenizer it was trained with.
-        stock: the purchasable molecules of plans that are given no others.
+        stock: the purchasable molecules of plans that are given no others: a `Stock`, its file or name, or SMILES.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, stock: Stock | None = None):
+    def __init__(self, model: Any, tokenizer: Any, stock: StockLike | None = None):
         self.model = model.eval()
-        self.tokenizer, self.stock = tokenizer, stock
+        self.tokenizer, self.stock = tokenizer, as_stock(stock)
 
     @classmethod
     def from_pretrained(
-        cls, folder_or_hub_id: str | PathLike | None = None, *, stock: Stock | None = None, **kwargs
+        cls, folder_or_hub_id: str | PathLike | None = None, *, stock: StockLike | None = None, **kwargs
     ) -> RoutePlanner:
         """Load model and tokenizer from one folder or Hub repository, or the included ones.
 
         Args:
             folder_or_hub_id: the folder or repository (default: the model that comes with the package).
-            stock: the purchasable molecules of plans that are given no others (default: the included ones with the
-                included model, else none).
+            stock: the purchasable molecules of plans that are given no others, as for the class (default: the included
+                ones with the included model, else none).
             kwargs: arguments of the model's `from_pretrained`.
         """
         if folder_or_hub_id is None:
@@ -75,7 +75,7 @@ class RoutePlanner:
         *,
         n_steps: Steps | Sequence[Steps] = None,
         starting_material: str | Sequence[str | None] | None = None,
-        stock: Stock | None = None,
+        stock: StockLike | None = None,
         batch_size: int | None = None,
         progress: bool = True,
         on_error: str = "skip",
@@ -116,13 +116,18 @@ class RoutePlanner:
         settings = replace(settings or PlanSettings(), **changes)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
-        stock = settings.stock_of(self.stock if stock is None else stock)
+        sold = settings.stock_of(self.stock if stock is None else stock)
         requests = self.requests(
-            targets, settings, n_steps=n_steps, starting_material=starting_material, stock=stock, on_error=on_error
+            targets,
+            settings,
+            n_steps=n_steps,
+            starting_material=starting_material,
+            stock=sold,
+            on_error=on_error,
         )
         common = next((request.settings for request in requests if request.problem is None), settings)
         pool = PlanPool(
-            self.model, self.tokenizer, common.for_search, stock, batch_size, watch, together=True, finish=finish
+            self.model, self.tokenizer, common.for_search, sold, batch_size, watch, together=True, finish=finish
         )
         pool.on_first = on_first
         return self._run(requests, common, pool, progress)
@@ -133,7 +138,7 @@ class RoutePlanner:
         n: int = 20,
         settings: PlanSettings | None = None,
         *,
-        stock: Stock | None = None,
+        stock: StockLike | None = None,
         on_found: Callable[[Candidate], None] | None = None,
         finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
@@ -170,7 +175,7 @@ class RoutePlanner:
         n: int,
         settings: PlanSettings,
         *,
-        stock: Stock | None = None,
+        stock: StockLike | None = None,
         batch_size: int | None = None,
         on_found: Callable[[Candidate], None] | None = None,
         finish: Callable[[Plan], Plan] | None = None,
@@ -188,9 +193,9 @@ class RoutePlanner:
                     raise
                 requests.append(PlanRequest(target, settings=settings, problem=str(error)))
         search = replace(settings, direct=False, ranking="log_probability")
-        stock = settings.stock_of(self.stock if stock is None else stock)
+        sold = settings.stock_of(self.stock if stock is None else stock)
         pool = PlanPool(
-            self.model, self.tokenizer, search.for_search, stock, batch_size, together=len(targets) > 1, finish=finish
+            self.model, self.tokenizer, search.for_search, sold, batch_size, together=len(targets) > 1, finish=finish
         )
         return self._run(requests, search, pool, progress=False)
 

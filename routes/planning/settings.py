@@ -311,13 +311,13 @@ class PlanSettings:
         )  # fmt: skip
 
     def stock_of(self, stock: Any) -> Any:
-        """Return a `Stock` of what may be bought: a stock, or None, with the user's own molecules, and without those
-        that cost too much or have a bond to break.
+        """Return a `Stock` of what may be bought: that of a [`StockLike`], or None, with the user's own molecules, and
+        without those that cost too much or have a bond to break.
         """
-        from ..stock.stock import with_own
+        from ..stock.stock import as_stock, with_own
 
         is_limited = stock is not None and (self.max_price is not None or self.rules.broken_substructures)
-        return with_own(stock, self.have, self._accepts if is_limited else None)
+        return with_own(as_stock(stock), self.have, self._accepts if is_limited else None)
 
     def _accepts(self, offer: Any) -> bool:
         is_cheap = self.max_price is None or offer.price is None or offer.price <= self.max_price

@@ -421,6 +421,17 @@ class BloomStock(Stock):
         return Offer(smiles, OTHER_SALT, parent) if parent != name and self._contains(parent) else None
 
 
+# What a user may give for a stock: also its file or name as in [`Stock.from_file`], or SMILES.
+StockLike = Stock | str | Path | Iterable[str]
+
+
+def as_stock(stock: StockLike | None) -> Stock | None:
+    """Return the stock that a user means."""
+    if stock is None or isinstance(stock, Stock):
+        return stock
+    return Stock.from_file(stock) if isinstance(stock, (str, Path)) else Stock(stock)
+
+
 def with_own(
     stock: Stock | None, own: Collection[str], accepts: Callable[[Offer], bool] | None = None
 ) -> Stock | None:

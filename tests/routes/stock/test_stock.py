@@ -23,7 +23,7 @@ from weftformer.routes.pages.page import routes_page
 from weftformer.routes.ranking import rank
 from weftformer.routes.stock import stock as stock_module
 from weftformer.routes.stock.offers import ZINC, Offer
-from weftformer.routes.stock.stock import with_own
+from weftformer.routes.stock.stock import as_stock, with_own
 
 # ethanol, benzene, acetic acid
 KEYS = ["LFQSCWFLJHTTHZ-UHFFFAOYSA-N", "UHOVQNZJYSORNB-UHFFFAOYSA-N", "QTBSBXVTEAMEQO-UHFFFAOYSA-N"]
@@ -356,6 +356,16 @@ def test_a_damaged_bloom_filter_is_refused_before_molbloom_reads_it(tmp_path, da
     path.write_bytes(damaged(path.read_bytes()))
     with pytest.raises(ValueError, match=r"mine\.bloom is not a whole"):
         Stock.from_file(path)
+
+
+def test_a_stock_is_given_as_a_file_a_name_or_smiles(tmp_path):
+    (tmp_path / "stock.smi").write_text("CCO\n")
+    for stock in (["OCC"], tmp_path / "stock.smi", str(tmp_path / "stock.smi"), Stock(["CCO"]), "paroutes"):
+        given = as_stock(stock)
+        assert given is not None and "CCO" in given
+    assert as_stock(None) is None
+    with pytest.raises(FileNotFoundError, match="paroute"):
+        as_stock("paroute")
 
 
 def test_a_column_is_chosen_by_name(tmp_path):
