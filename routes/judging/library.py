@@ -15,22 +15,21 @@ from ..chemistry.molecules import canonical_smiles, joined, read_molecule, struc
 from ..chemistry.step import MappedStep
 from .all_sites import MOST_SITES, at_all_sites
 from .objections import refusal, site_probability
-from .ranker import Ranker, shares_by_similarity, similarities, textbook_probability
+from .ranker import Ranker, probability_by_similarity, similarities
 from .templates import mapped_step, matcher, might_use, outcomes, patterns, product_pattern
 from .transformation import ReagentSet, Row, Transformation, most_common_sets
 
 # The number of reactions with reagents from which a transformation does not need those of others of its kind.
 _ENOUGH_REAGENTS = 10
-# Transformations with fewer reactions are no classes of the ranker. They seldom rank high, and are two thirds of all.
+# Transformations with fewer reactions are no classes of the ranker. They are two thirds of all.
 LEAST_PROPOSED = 2
 # The number of classes of the ranker that are tried for a molecule, and the probability after which no others are.
 _MOST_TRIED, _ENOUGH = 200, 0.995
-# The part of the probability of a core that goes to its transformations of one reaction: better accuracies on held-out
-# reactions than a smaller part.
-_SHARE_OF_RARE = 0.1
 # The part of a transformation's probability that goes to the step at all its sites. It cannot be measured, because the
 # published selections leave nearly all of these out: 3 of 20,000 reactions remove two Boc groups.
 _SHARE_OF_ALL_SITES = 0.5
+# The probability of a transformation below which the step at all its sites is not derived, to save time.
+_LEAST_AT_ALL_SITES = 0.01
 # The differences of atoms whose counts a process caches.
 _DIFFERENCES = 1 << 11
 # An element with its count in the text of a difference.
@@ -125,9 +124,10 @@ class Library:
     Args:
         rows: transformations, each with its difference of atoms, as returned by [`difference`].
         users: the library of a user, whose transformations are among the rows and are proposed first.
-        ranker: the ranker of the transformations to propose, with its classes. Without it, the most common come first.
-        is_users: whether these are the transformations of a user, or of textbooks. All of them are proposed, those
-            first that were recorded with similar molecules.
+        ranker: the ranker of the transformations to propose, with its classes. Without it, those of several reactions
+            are proposed, the most common first.
+        by_similarity: whether all transformations are proposed instead, those first that have examples with similar
+            products.
         version: the digest of its files, such as `"4f1c09ab"`, which plans name.
         textbook: the library of textbook reactions, which are not among the rows: no count of recorded reactions has
             them.
@@ -138,11 +138,11 @@ class Library:
         rows: Iterable[Row],
         users: Library | None = None,
         ranker: tuple[Ranker, Sequence[Transformation]] | None = None,
-        is_users: bool = False,
+        by_similarity: bool = False,
         version: str | None = None,
         textbook: Library | None = None,
     ):
-        self.users, self.ranker, self._is_users, self.version = users, ranker, is_users, version
+        self.users, self.ranker, self._by_similarity, self.version = users, ranker, by_similarity, version
         self.textbook = textbook
         by_difference: dict[str, list[Row]] = {}
         for row in rows:
@@ -161,7 +161,7 @@ class Library:
         """The library of the recorded transformations alone."""
         if self.textbook is None:
             return self
-        return Library(self.rows(), self.users, self.ranker, self._is_users, self.version)
+        return Library(self.rows(), self.users, self.ranker, self._by_similarity, self.version)
 
     @cached_property
     def related(self) -> Library:
@@ -189,60 +189,52 @@ class Library:
         return transformation
 
     @cached_property
+    def rare(self) -> Library:
+        """The transformations that the ranker does not know, most of them of one reaction, and those of textbooks.
+        Those whose core no other one shares are left out: many of these records are wrong.
+        """
+        common = self.ranker[1] if self.ranker else [transformation for _, transformation in self._common.rows]
+        smarts, num_of_core = {transformation.smarts for transformation in common}, Counter[tuple[str, str | None]]()
+        for key, transformation in self.rows():
+            num_of_core[key, transformation.core] += transformation.core is not None
+        rows = (
+            (key, transformation)
+            for key, transformation in self.rows()
+            if transformation.smarts not in smarts and num_of_core[key, transformation.core] > 1
+        )
+        return Library(chain(rows, self.textbook.rows() if self.textbook else ()), by_similarity=True)
+
+    @cached_property
     def _common(self) -> _Screen:
-        """The transformations to propose."""
-        return _Screen(row for row in self.rows() if self._is_users or row[1].count >= LEAST_PROPOSED)
+        """The transformations to propose without a ranker."""
+        return _Screen(row for row in self.rows() if self._by_similarity or row[1].count >= LEAST_PROPOSED)
 
     def _ranked(self, product: str) -> Iterable[tuple[Transformation, float]]:
         """Return transformations whose patterns are in a product, a canonical SMILES, with their probabilities, the
         most probable first.
         """
         if self.ranker is not None:
-            return sorted(self._by_ranker(*self.ranker, product), key=lambda ranked: -ranked[1])
+            is_in_product, (ranker, classes) = matcher(product), self.ranker
+            ranked = ((classes[number], share) for number, share in ranker.ranked(product, _MOST_TRIED))
+            return (row for row in ranked if is_in_product(product_pattern(row[0].smarts)))
         matching = [transformation for _, transformation in self._common.matching(product)]
-        if not self._is_users:
+        if not self._by_similarity:
             total = sum(transformation.count for transformation in matching)
             return [(transformation, transformation.count / total) for transformation in matching]
         nearest = similarities(product, list(map(_products, matching)))
-        is_textbook = any(transformation.textbook for transformation in matching)
-        shares = list(map(textbook_probability, nearest)) if is_textbook else shares_by_similarity(nearest)
+        shares = [
+            probability_by_similarity(similarity, transformation.textbook is not None)
+            for transformation, similarity in zip(matching, nearest, strict=True)
+        ]
         return sorted(zip(matching, shares, strict=True), key=lambda ranked: -ranked[1])
 
     def most_probable(self, product: str) -> float:
         """Return the probability of the transformation of textbooks that is most probable for a product."""
-        return textbook_probability(max(similarities(product, [self._products]), default=0.0))
+        return probability_by_similarity(max(similarities(product, [self._products]), default=0.0), True)
 
     @cached_property
     def _products(self) -> list[str]:
         return [product for _, transformation in self.rows() for product in _products(transformation)]
-
-    def _by_ranker(
-        self, ranker: Ranker, classes: Sequence[Transformation], product: str
-    ) -> Iterator[tuple[Transformation, float]]:
-        """Yield the classes whose patterns are in a product, and the transformations of one reaction that share their
-        cores, which have a part of the probability of the core.
-        """
-        is_in_product, cores = matcher(product), dict[str, float]()
-        for number, share in ranker.ranked(product, _MOST_TRIED):
-            transformation = classes[number]
-            core = transformation.core or ""
-            cores[core] = cores.get(core, 0.0) + share
-            if is_in_product(product_pattern(transformation.smarts)):
-                yield transformation, share
-        for core, share in cores.items():
-            if (rare := self._rare.get(core)) and is_in_product(product_pattern(core)):
-                matching = [member for member in rare if is_in_product(product_pattern(member.smarts))]
-                for transformation in matching:
-                    yield transformation, _SHARE_OF_RARE * share / len(matching)
-
-    @cached_property
-    def _rare(self) -> dict[str, list[Transformation]]:
-        """The transformations of one reaction, by their cores."""
-        rare: dict[str, list[Transformation]] = {}
-        for _, transformation in self.rows():
-            if transformation.core is not None and transformation.count < LEAST_PROPOSED:
-                rare.setdefault(transformation.core, []).append(transformation)
-        return rare
 
     def propose(self, product: str, most: int) -> list[tuple[tuple[str, ...], float]]:
         """Return the reactants of [`derive`] with their probabilities, the most probable first."""
@@ -266,14 +258,14 @@ class Library:
         for transformation, share in self._ranked(canonical):
             if total >= _ENOUGH or len(first.keys() | found.keys()) >= most:
                 break
-            total += 0.0 if transformation.textbook else share  # those of textbooks do not add up to 1
-            for outcome, step, part in _steps(transformation.smarts, canonical):
+            total += 0.0 if self._by_similarity else share  # those by similarity do not add up to 1
+            for outcome, step, bound in _steps(transformation.smarts, canonical, share):
                 if any(read_molecule(smiles) is None for smiles in outcome.split(".")):
                     continue
                 reactants = tuple(joined(outcome.split(".")).split("."))
                 if canonical not in reactants:
                     derived = found.setdefault(reactants, Derived(canonical, reactants))
-                    derived.ways.append((transformation, step.mapped, part * share))
+                    derived.ways.append((transformation, step.mapped, bound))
         for derived in first.values():
             derived.least = max((other.bound for other in found.values()), default=0.0)
         others = sorted(
@@ -383,15 +375,15 @@ def _counts(key: str) -> Mapping[str, int]:
     return {element: int(count) for element, count in _ELEMENT.findall(key)}
 
 
-def _steps(smarts: str, product: str) -> Iterator[tuple[str, MappedStep, float]]:
-    """Yield what a template derives from a product, with the steps and their parts of its probability."""
+def _steps(smarts: str, product: str, share: float) -> Iterator[tuple[str, MappedStep, float]]:
+    """Yield what a template derives from a product, with the steps and their probabilities, the shares of its own."""
     single = outcomes(smarts, product)
-    several = list(at_all_sites(smarts, product, single))
+    several = list(at_all_sites(smarts, product, single)) if share >= _LEAST_AT_ALL_SITES else []
     for found in several:
-        yield found.reactants, found.step, _SHARE_OF_ALL_SITES / len(several)
-    part = 1.0 - _SHARE_OF_ALL_SITES if several else 1.0
+        yield found.reactants, found.step, _SHARE_OF_ALL_SITES * share / len(several)
+    rest = (1.0 - _SHARE_OF_ALL_SITES) * share if several else share
     for outcome, step in single.items():
-        yield outcome, step, part / len(single)
+        yield outcome, step, rest / len(single)
 
 
 def _step(smarts: str, product: str, reactants: str, least: int) -> tuple[MappedStep, int] | None:

@@ -76,7 +76,7 @@ class UsersLibrary(Library):
 
     def __init__(self, library: Library, rows: Sequence[Row], version: str | None = None):
         super().__init__(
-            combined(rows, library.rows()), Library(rows, is_users=True), library.ranker,
+            combined(rows, library.rows()), Library(rows, by_similarity=True), library.ranker,
             version=version, textbook=library.textbook,
         )  # fmt: skip
         self._rows = rows
@@ -116,7 +116,7 @@ def load_library(path: str | Path, ranker: str | Path | None = None, textbook: s
         if textbook is None:
             return Library(rows, ranker=ranked, version=_digest(data))
         version = _digest(data + Path(textbook).read_bytes())
-        of_textbook = Library(read_rows(textbook), is_users=True)
+        of_textbook = Library(read_rows(textbook), by_similarity=True)
         return Library(rows, ranker=ranked, version=version, textbook=of_textbook)
     finally:
         if was_enabled:

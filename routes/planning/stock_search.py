@@ -1,9 +1,9 @@
 """The search for a target whose routes are assembled from single steps until everything is in the stock.
 
-The reactions of a molecule come from four sources: first from the recorded transformations of the library, then, if
-nothing else is more promising, from textbooks and from the model, and where the search is stuck from further
-transformations of the library. What is searched depends on numbers of molecules alone and never on the
-time, so that the same request has the same routes on every machine.
+The reactions of a molecule come from four sources: first from the recorded transformations that the ranker knows, and
+if nothing else is more promising, from rare ones and textbooks, from the model, and where the search is stuck from
+further transformations of the ranker. What is searched depends on numbers of molecules alone and never on the time, so
+that the same request has the same routes on every machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .retro_star import Proposal, Request, RetroStarSearch, Solution
 from .settings import Constraints
 
 # The sources of reactions.
-LIBRARY, TEXTBOOK, MODEL, MORE = range(4)
+LIBRARY, RARE, MODEL, MORE = range(4)
 # The number of molecules of one target whose reactions the model proposes at once. More would search reactions that
 # its routes never need.
 MAX_CONCURRENT_EXPANSIONS = 8
@@ -40,11 +40,11 @@ LIBRARY_EXPANSIONS = 4
 _AT_A_TIME = 2
 # A search that has found a route ends when the reactions of so many molecules have given no other one.
 PATIENCE = 20
-# The number of reactions of textbooks that are proposed for a molecule, and the probability of separating it from its
-# isomer. The ranker knows none of them.
-_TEXTBOOK_STEPS, _SEPARATION = 10, 0.02
-# What is added to the rank of a molecule before the model and the rest of the library are asked for its reactions.
-_DELAY_OF_MODEL, _DELAY_OF_MORE = 5.0, 8.0
+# The number of reactions by rare transformations and textbooks that are proposed for a molecule, and the probability
+# of separating it from its isomer.
+_RARE_STEPS, _SEPARATION = 15, 0.02
+# What is added to the rank of a molecule before each source is asked for its reactions, and at most before textbooks.
+_DELAY_OF_RARE, _DELAY_OF_MODEL, _DELAY_OF_MORE = 4.0, 5.0, 8.0
 # The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
 SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 22, 90, 45
 # The estimated cost of a molecule that is not purchasable: a constant, and a part for each heavy atom. In recorded
@@ -117,8 +117,8 @@ class StockSearch:
 
     @property
     def _num_expanded(self) -> int:
-        """The number of molecules that were expanded. Textbooks, which are asked after the library, do not count."""
-        return self._search.num_expanded() - self._search.num_expanded(TEXTBOOK)
+        """The number of molecules that were expanded. Rare transformations, which are tried later, do not count."""
+        return self._search.num_expanded() - self._search.num_expanded(RARE)
 
     @property
     def _has_enough(self) -> bool:
@@ -173,8 +173,8 @@ class StockSearch:
         first = recorded_steps(library, request.molecule, rules, SEARCHED_STEPS)
         if request.source == LIBRARY:
             return first
-        if request.source == TEXTBOOK:
-            return textbook_steps(library, request.molecule, rules, SEARCHED_STEPS)
+        if request.source == RARE:
+            return rare_steps(library, request.molecule, rules, _derived(library, request.molecule, SEARCHED_STEPS))
         known = {step.reactants for step in first}
         more = recorded_steps(library, request.molecule, rules, MORE_STEPS)
         return [step for step in more if step.reactants not in known]
@@ -264,23 +264,21 @@ def recorded_steps(
     return [_proposal(derived, rules) for derived in _derived(library, smiles, most) if derived.bound]
 
 
-def textbook_steps(
-    library: judging.Library, smiles: str, rules: Constraints, most: int = LISTED_STEPS
+def rare_steps(
+    library: judging.Library, smiles: str, rules: Constraints, known: Sequence[Derived] = ()
 ) -> list[Proposal]:
-    """Return the reactions of a molecule by those of textbooks, except for those among its [`recorded_steps`]. Each is
-    still to be checked.
+    """Return the reactions of a molecule by rare transformations and those of textbooks, except for known ones. Each
+    is still to be checked.
     """
-    if library.textbook is None:
-        return []
-    recorded = {derived.reactants: derived for derived in _derived(library, smiles, most)}
+    others = {derived.reactants: derived for derived in known}
     steps = [
-        _proposal(derived, rules, recorded.get(derived.reactants))
-        for derived in _derived(library.textbook, smiles, _TEXTBOOK_STEPS)
+        _proposal(derived, rules, others.get(derived.reactants))
+        for derived in _derived(library.rare, smiles, _RARE_STEPS)
         if derived.bound
     ]
-    isomers = mixture(smiles)
-    is_recorded = isomers is not None and (isomers,) in recorded and recorded[isomers,].share > 0
-    if isomers is not None and not is_recorded and is_allowed(smiles, (isomers,), rules):
+    isomers = mixture(smiles) if library.textbook is not None else None
+    is_known = isomers is not None and (isomers,) in others and others[isomers,].share > 0
+    if isomers is not None and not is_known and is_allowed(smiles, (isomers,), rules):
         steps.append(Proposal((isomers,), -math.log(_SEPARATION), True))
     return steps
 
@@ -292,21 +290,21 @@ def _derived(library: judging.Library, smiles: str, most: int) -> list[Derived]:
 
 @lru_cache(_CACHED_MOLECULES)
 def _delays(library: judging.Library, smiles: str) -> tuple[float, ...]:
-    """Return what is added to the rank of a molecule before each source is asked for its reactions. The delay of
-    textbooks is the cost of their most probable reaction.
+    """Return what is added to the rank of a molecule before each source is asked for its reactions. Textbooks are
+    asked as soon as their most probable reaction may be worth it.
     """
-    of_textbook = _DELAY_OF_MODEL
+    of_rare = _DELAY_OF_RARE
     if library.textbook is not None:
         least = _SEPARATION if mixture(smiles) is not None else 0.0
-        of_textbook = min(of_textbook, -math.log(max(least, library.textbook.most_probable(smiles))))
-    return 0.0, of_textbook, _DELAY_OF_MODEL, _DELAY_OF_MORE
+        of_rare = min(of_rare, -math.log(max(least, library.textbook.most_probable(smiles))))
+    return 0.0, of_rare, _DELAY_OF_MODEL, _DELAY_OF_MORE
 
 
-def _proposal(derived: Derived, rules: Constraints, recorded: Derived | None = None) -> Proposal:
-    """Return a reaction of the library. Its check refuses it if the same reaction is recorded."""
+def _proposal(derived: Derived, rules: Constraints, known: Derived | None = None) -> Proposal:
+    """Return a reaction of the library. Its check refuses it if the same reaction is known."""
 
     def check() -> Proposal | None:
-        if (recorded is not None and recorded.share) or not is_allowed(derived.product, derived.reactants, rules):
+        if (known is not None and known.share) or not is_allowed(derived.product, derived.reactants, rules):
             return None
         return Proposal(derived.reactants, -math.log(min(1.0, derived.share)), True) if derived.share else None
 
@@ -335,9 +333,12 @@ def _with_support(product: str, reactants: tuple[str, ...], cost: float, library
 
 def log_probabilities(library: judging.Library, smiles: str, rules: Constraints) -> dict[tuple[str, ...], float]:
     """Return the reactants of a molecule by the library, with their log-probabilities, the most probable first."""
-    steps = [*recorded_steps(library, smiles, rules), *textbook_steps(library, smiles, rules)]
+    steps = [*recorded_steps(library, smiles, rules), *rare_steps(library, smiles, rules)]
     possible = sorted(filter(None, (step.checked() for step in steps)), key=lambda step: step.cost)
-    return {step.reactants: -step.cost for step in possible}
+    shares = dict[tuple[str, ...], float]()
+    for step in possible:
+        shares.setdefault(step.reactants, -step.cost)
+    return shares
 
 
 def own_reactants(library: judging.Library, smiles: str) -> list[tuple[str, ...]]:

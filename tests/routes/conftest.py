@@ -112,10 +112,10 @@ def library(monkeypatch) -> Any:
     steps = stock_search._derived.__wrapped__
 
     def proposes(*rows: Any, textbook: Any = ()) -> None:
-        recorded, named = judging.Library(rows), judging.Library(textbook, is_users=True)
-        shipped = judging.shipped_library().textbook
+        known = judging.Library(rows, textbook=judging.Library(textbook, by_similarity=True))
+        rare = judging.shipped_library().rare
         monkeypatch.setattr(
-            stock_search, "_derived", lambda library, *asked: steps(named if library is shipped else recorded, *asked)
+            stock_search, "_derived", lambda library, *asked: steps(known.rare if library is rare else known, *asked)
         )
 
     proposes()

@@ -1,6 +1,7 @@
 """The ranker of transformations: its sums, its order, its file, and what a library proposes with it."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -118,14 +119,20 @@ def test_the_same_reactants_by_several_transformations_add_up():
 
 
 @pytest.mark.usefixtures("any_site")
-def test_transformations_of_one_reaction_have_a_part_of_the_probability_of_their_core():
-    core = "[C:1]-[NH:2]>>[C:1]-[OH].[NH2:2]"
-    common, rare = (Transformation(TEMPLATES[place], count, core=core) for place, count in ((0, 5), (1, 1)))
-    other = Transformation(TEMPLATES[3], 5, core="[CH2:1]-[O:2]>>[CH2:1]-Br.[OH:2]")
-    rows = list(zip(DIFFERENCES, (common, rare, other), strict=False))
-    ranker = ranker_of(torch.tensor([0.8, 0.2]).log().tolist())
-    library = Library(rows, ranker=(ranker, [common, other]))
-    assert library.propose(AMIDE, 9) == [(ACID, pytest.approx(0.8)), (CHLORIDE, pytest.approx(0.08))]
+def test_what_the_ranker_does_not_know_is_as_probable_as_its_examples_are_similar():
+    near, far = (Example(f"C.C>>{product}", None) for product in (AMIDE, "CCCCCCCC(=O)NCCCCCC"))
+    core, example_of = "[C:1]-[NH:3]>>[C:1]-[OH].[NH2:3]", (near, far, near, near)
+    rows = [
+        (difference, Transformation(smarts, count, core=core if smarts != TEMPLATES[1] else None, examples=(example,)))
+        for difference, smarts, count, example in zip(DIFFERENCES, TEMPLATES, (5, 1, 1, 1), example_of, strict=True)
+    ]
+    library = Library(rows, ranker=(ranker_of([1.0]), [rows[0][1]]))
+    assert [reactants for reactants, _ in library.propose(AMIDE, 9)] == [ACID]
+    # no other reaction makes the change to the acid chloride
+    [(reactants, share)] = library.rare.propose(AMIDE, 9)
+    assert reactants == ACID and share > 0.5
+    dissimilar = Library([rows[0], (rows[2][0], replace(rows[2][1], examples=(far,)))])
+    assert dissimilar.rare.propose(AMIDE, 9)[0][1] < 0.01
 
 
 @pytest.mark.usefixtures("any_site")

@@ -8,7 +8,7 @@ import pytest
 from weftformer.routes import Candidate, Plan, PlanSettings, Route, Stock
 from weftformer.routes.judging import Library, Transformation, judge, judge_route, shipped_library
 from weftformer.routes.planning.settings import Constraints
-from weftformer.routes.planning.stock_search import MODEL, TEXTBOOK, _delays, textbook_steps
+from weftformer.routes.planning.stock_search import MODEL, RARE, _delays, rare_steps
 from weftformer.routes.ranking import rank
 from weftformer.routes.training.extraction import Extraction, build, record_of
 
@@ -26,7 +26,7 @@ def rows_of(mapped, name=None):
 @pytest.fixture(scope="module")
 def library():
     textbook = rows_of(ETHER, "Williamson synthesis") + rows_of(ESTER, "Fischer esterification")
-    return Library(rows_of(ESTER), textbook=Library(textbook, is_users=True))
+    return Library(rows_of(ESTER), textbook=Library(textbook, by_similarity=True))
 
 
 def test_a_textbook_reaction_supports_a_step_under_its_name(library):
@@ -43,32 +43,33 @@ def test_a_recorded_transformation_wins(library):
 
 
 def test_textbook_reactions_are_as_probable_as_their_examples_are_similar(library):
-    near, far = (textbook_steps(library, product, Constraints())[0].checked() for product in ("CCOC", "CCCCCCCCCCOC"))
+    near, far = (rare_steps(library, product, Constraints())[0].checked() for product in ("CCOC", "CCCCCCCCCCOC"))
     assert near.reactants == ("CCO", "CI") and near.is_supported
     assert near.cost == pytest.approx(0.12, abs=0.01) and far.cost > 3
     assert math.exp(-near.cost) == pytest.approx(library.textbook.most_probable("CCOC"))
-    assert textbook_steps(library.without_textbook, "CCOC", Constraints()) == []
+    assert rare_steps(library.without_textbook, "CCOC", Constraints()) == []
     recorded = Library([(key, replace(row, count=2)) for key, row in library.rows()], textbook=library.textbook)
-    assert textbook_steps(recorded, "COC(C)=O", Constraints())[0].checked() is None
+    ester, *_ = rare_steps(recorded, "COC(C)=O", Constraints(), recorded.derive("COC(C)=O", 9))
+    assert ester.checked() is None
 
 
 def test_a_mixture_is_separated_if_textbooks_are_asked(library):
-    [step] = textbook_steps(library, "CC[C@H](C)N", Constraints())
+    [step] = rare_steps(library, "CC[C@H](C)N", Constraints())
     assert step.reactants == ("CCC(C)N",) and step.is_supported and step.cost > 3
-    assert textbook_steps(library, "C[C@H](N)[C@H](C)O", Constraints()) == []
-    assert textbook_steps(library, "CC(N)[C@H](C)O", Constraints()) == []
-    assert textbook_steps(library, "CC[C@H](C)N", Constraints(forbidden=("CCC(C)N",))) == []
+    assert rare_steps(library, "C[C@H](N)[C@H](C)O", Constraints()) == []
+    assert rare_steps(library, "CC(N)[C@H](C)O", Constraints()) == []
+    assert rare_steps(library, "CC[C@H](C)N", Constraints(forbidden=("CCC(C)N",))) == []
     recorded = "[C:2]-[C@H;+0:1](-[C:3])-[N:4]>>[C:2]-[CH;+0:1](-[C:3])-[N:4]"
     known = Library([("", Transformation(recorded, 100))], textbook=library.textbook)
-    assert textbook_steps(known, "CC[C@H](C)N", Constraints()) == []
+    assert rare_steps(known, "CC[C@H](C)N", Constraints(), known.derive("CC[C@H](C)N", 9)) == []
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library).outcome == "textbook: separation of isomers"
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library.without_textbook).evidence == "none"
 
 
 def test_textbooks_are_asked_sooner_for_a_molecule_like_an_example(library):
     near, far, isomer = (_delays(library, smiles) for smiles in ("CCOC", "c1ccccc1", "CC[C@H](Cl)Br"))
-    assert 0 < near[TEXTBOOK] < isomer[TEXTBOOK] < far[TEXTBOOK] == near[MODEL]
-    assert _delays(library.without_textbook, "CCOC")[TEXTBOOK] == near[MODEL]
+    assert 0 < near[RARE] < isomer[RARE] < far[RARE] < near[MODEL]
+    assert _delays(library.without_textbook, "CCOC")[RARE] == far[RARE]
 
 
 def test_all_reactions_like_the_examples_are_proposed():
@@ -77,7 +78,7 @@ def test_all_reactions_like_the_examples_are_proposed():
         (f"{halogen}1", replace(ether, smarts=f"[CH3:1]-[O;H0;+0:2]-[C:3]>>{halogen}-[CH3:1].[O;H1;+0:2]-[C:3]"))
         for halogen in ("Cl", "Br", "I")
     ]
-    proposed = dict(Library(rows, is_users=True).propose("CCOC", 9))
+    proposed = dict(Library(rows, by_similarity=True).propose("CCOC", 9))
     assert proposed.keys() == {("CCO", "CI"), ("CBr", "CCO"), ("CCO", "CCl")}
 
 
