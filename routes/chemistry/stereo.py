@@ -72,11 +72,23 @@ def mixture(smiles: str) -> str | None:
     """
     if "@" not in smiles and "/" not in smiles:
         return None
+    defined = [element.specified == Chem.StereoSpecified.Specified for element in _elements(smiles)]
+    return canonical_smiles(without_stereo(smiles)) if defined == [True] else None
+
+
+@lru_cache(KNOWN)
+def undefined_kinds(smiles: str) -> frozenset[Any]:
+    """Return the kinds of the undefined stereo elements of a molecule, such as `Chem.StereoType.Atom_Tetrahedral`."""
+    return frozenset(
+        element.type for element in _elements(smiles) if element.specified != Chem.StereoSpecified.Specified
+    )
+
+
+def _elements(smiles: str) -> Any:
     molecule: Any = Chem.Mol(structure(smiles))
     for atom in molecule.GetAtoms():
         atom.SetIsotope(0)
-    defined = [element.specified == Chem.StereoSpecified.Specified for element in Chem.FindPotentialStereo(molecule)]
-    return canonical_smiles(without_stereo(smiles)) if defined == [True] else None
+    return Chem.FindPotentialStereo(molecule)
 
 
 def compare(product: Chem.Mol, reactants: Chem.Mol, mapped: Any) -> StereoComparison:

@@ -2,7 +2,7 @@
 
 from ..chemistry.finding import Finding
 from .judged_step import JudgedStep, count_detours
-from .judgement import is_supported, judge, judge_route
+from .judgement import is_route_supported, is_supported, judge, judge_route
 from .library import Library
 from .library_files import library_of, load_library, shipped_library
 from .transformation import CLASSES, Transformation
@@ -14,6 +14,7 @@ __all__ = [
     "Library",
     "Transformation",
     "count_detours",
+    "is_route_supported",
     "is_supported",
     "judge",
     "judge_route",

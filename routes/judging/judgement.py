@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from itertools import chain, combinations
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from ..chemistry.molecules import (
 )
 from ..chemistry.reagents import usual_in_words
 from ..chemistry.skeleton import Sources, num_carbons, sources
-from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral, mixture
+from ..chemistry.stereo import Anomer, StereoComparison, compare, is_chiral, mixture, undefined_kinds
 from ..tree import Route
 from .findings import findings
 from .judged_step import SEPARATION, STEREO_ALONE, JudgedStep, Support
@@ -91,12 +91,21 @@ def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> 
     return is_found or (search.fault is None and _is_separation(product, reactants, library))
 
 
+def is_route_supported(route: Route, library: Library) -> bool:
+    """Return whether [`judge_route`] finds each step recorded, or in textbooks."""
+    return all(
+        is_supported(step.smiles, step.reactants, library) and not _separates_starting_material(step)
+        for step in route.steps()
+    )
+
+
 def judge_route(
     route: Route, library: Library | None = None, watch: Callable[[], None] = lambda: None
 ) -> tuple[JudgedStep, ...]:
     """Return each reaction of a route with its judgement, in the order of `Route.steps`.
 
-    A step also fails if one of its reactants is made from its product later in the route.
+    A step also fails if one of its reactants is made from its product later in the route. The separation of isomers
+    does not count if a starting material has the centre: its isomer is rather to be bought.
 
     Args:
         route: the route.
@@ -107,11 +116,24 @@ def judge_route(
     for step, fault in route_faults(route):
         watch()
         reactants = tuple(child.smiles for child in step.children)
-        if fault is None:
-            steps.append(judge(step.smiles, reactants, library))
-        else:
-            steps.append(JudgedStep(step.smiles, reactants, findings=(fault,)))
+        judged = (
+            judge(step.smiles, reactants, library)
+            if fault is None
+            else JudgedStep(step.smiles, reactants, findings=(fault,))
+        )
+        if _separates_starting_material(step):
+            note = Finding("a starting material has the centre: buy its isomer instead", "refuses")
+            judged = replace(judged, support=None, findings=(*judged.findings, note))
+        steps.append(judged)
     return tuple(steps)
+
+
+def _separates_starting_material(step: Route) -> bool:
+    """Return whether a step separates isomers whose undefined centre a starting material already has."""
+    isomers = mixture(step.smiles)
+    if isomers is None or step.reactants != (isomers,):
+        return False
+    return not all(undefined_kinds(isomers).isdisjoint(undefined_kinds(leaf)) for leaf in step.leaves())
 
 
 @lru_cache(KNOWN)

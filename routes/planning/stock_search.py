@@ -111,9 +111,7 @@ class StockSearch:
         """Return a solution that counts as supported only if the judgement of each step agrees."""
         if not solution.is_supported:
             return solution
-        steps = ((step.smiles, step.reactants) for step in solution.route.steps())
-        is_supported = all(judging.is_supported(*step, self._shared.library) for step in steps)
-        return replace(solution, is_supported=is_supported)
+        return replace(solution, is_supported=judging.is_route_supported(solution.route, self._shared.library))
 
     @property
     def _num_expanded(self) -> int:

@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from weftformer.routes import Candidate, Plan, PlanSettings, Route, Stock
-from weftformer.routes.judging import Library, Transformation, judge, judge_route, shipped_library
+from weftformer.routes.judging import (
+    Library,
+    Transformation,
+    is_route_supported,
+    judge,
+    judge_route,
+    shipped_library,
+)
 from weftformer.routes.planning.settings import Constraints
 from weftformer.routes.planning.stock_search import MODEL, RARE, _delays, rare_steps
 from weftformer.routes.ranking import rank
@@ -64,6 +71,20 @@ def test_a_mixture_is_separated_if_textbooks_are_asked(library):
     assert rare_steps(known, "CC[C@H](C)N", Constraints(), known.derive("CC[C@H](C)N", 9)) == []
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library).outcome == "textbook: separation of isomers"
     assert judge("CC[C@H](C)N", ["CCC(C)N"], library.without_textbook).evidence == "none"
+
+
+@pytest.mark.parametrize(
+    ("starting_material", "support"), [("CC(N)c1ccccc1", None), ("CC(=NO)c1ccccc1", "textbook"), ("CC=CN", "textbook")]
+)
+def test_the_isomer_of_a_starting_material_is_bought_and_not_separated(starting_material, support):
+    amide, library = "CC(NC(=O)c1ccccc1)c1ccccc1", shipped_library()
+    route = Route(
+        "C[C@H](NC(=O)c1ccccc1)c1ccccc1", (Route(amide, (Route(starting_material), Route("O=C(O)c1ccccc1"))),)
+    )
+    separation = judge_route(route)[1]
+    assert (separation.name, separation.support) == ("separation of isomers", support)
+    assert any("buy its isomer" in remark for remark in separation.remarks) == (support is None)
+    assert not is_route_supported(route, library) or support is not None
 
 
 def test_textbooks_are_asked_sooner_for_a_molecule_like_an_example(library):

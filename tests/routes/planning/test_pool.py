@@ -257,7 +257,7 @@ def test_on_first_is_called_once(planner, library):
 
 def test_the_judgement_decides_whether_a_route_is_supported(planner, library, monkeypatch):
     library(("O1", Transformation(COUPLING, 30)))
-    monkeypatch.setattr(stock_module.judging, "is_supported", lambda product, reactants, library: False)
+    monkeypatch.setattr(stock_module.judging, "is_route_supported", lambda route, library: False)
     told = []
     to_the_stock(planner, [AMIDE], ["CC(=O)O", AMINE], on_first=lambda *one: told.append(one))
     assert not told
