@@ -37,7 +37,7 @@ help:  ## show this list
 
 demo: $(VENV)/.demo  ## plan three drugs, and learn 300 dates, with the included models (two minutes of CPU time)
 	mkdir -p runs/demo-output
-	$(BIN)/weftformer routes plan --input-file docs/drugs.smi --html runs/demo-output/routes.html --show 1 --num-routes 5 --forward-model none
+	$(BIN)/weftformer routes plan --input-file docs/drugs.smi --html runs/demo-output/routes.html --show 1 --num-routes 5
 	$(BIN)/weftformer train --train-file docs/dates.csv --source-column date --target-column iso --output-dir runs/demo-output/model --overwrite-output-dir
 	$(BIN)/weftformer generate --model runs/demo-output/model 'February 27, 1985' '15/04/1996' '18.7.1974' '8.3.1972' 'Mar 27 1984'
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ..configuration.version import __version__
     from ..hub import metric_result
     from ..hub.card import writes_routes
-    from ..hub.loading import load, to_device
+    from ..hub.loading import load
     from ..inference.search import BatchSearch, is_continuous
-    from ..inference.texts import TextSettings, TextTask, disable_padding
+    from ..inference.texts import disable_padding
     from ..modeling import WeftForConditionalGeneration
     from ..modeling.decoding import ContinuousSearch
     from ..tokenization import (

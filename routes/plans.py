@@ -100,17 +100,6 @@ class Candidate:
         return f"{total} for {len(offers)} of {number} starting materials, {amount} of each"
 
     @property
-    def num_predicted(self) -> int:
-        """The number of reactions whose product is among the predictions of the forward model."""
-        return sum(bool(step.forward_rank) for step in self.steps)
-
-    @property
-    def feasibility(self) -> float | None:
-        """The share of these reactions; None without a forward model, or if it can read no reaction."""
-        is_known = any(step.forward_rank is not None for step in self.steps)
-        return self.num_predicted / len(self.steps) if is_known else None
-
-    @property
     def fails_because(self) -> str | None:
         """The reason why steps of the route fail (see [`~judging.JudgedStep`]); None if none fails."""
         reasons = (step.reason for step in self.steps if step.reason)
@@ -137,12 +126,12 @@ class Candidate:
     @property
     def evidence(self) -> Evidence | None:
         """The evidence for the weakest step: "recorded" if every step is recorded, else the weakest of "textbook",
-        "two at once", "related", "predicted" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route
-        or its judged steps.
+        "two at once", "related" and "none", as in [`~judging.JudgedStep.evidence`]. None without a route or its
+        judged steps.
         """
         if self.route is None or len(self.steps) != self.route.num_reactions:
             return None
-        weakest: tuple[Evidence, ...] = ("none", "predicted", "related", "two at once", "textbook")
+        weakest: tuple[Evidence, ...] = ("none", "related", "two at once", "textbook")
         kinds = {step.evidence for step in self.steps}
         return next((kind for kind in weakest if kind in kinds), "recorded")
 
@@ -179,7 +168,6 @@ class Candidate:
             "precedented": self.is_recorded,
             "evidence": self.evidence,
             "fails_because": self.fails_because,
-            "feasibility": self.feasibility,
             "missing": None if self.missing is None else list(self.missing),
             "offers": [asdict(offer) for offer in self.offers],
             "price": self.price,

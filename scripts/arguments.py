@@ -109,12 +109,8 @@ def check_output(file: Path | None, resume: bool, overwrite: bool) -> None:
         raise ValueError(f"{file} exists: --resume continues an interrupted run, and --overwrite starts again.")
 
 
-def check_model(model: str, option: str = "--model") -> None:
-    """Refuse a model that is neither a folder nor on the Hub.
-
-    Args:
-        model: the folder or Hub id.
-        option: the argument that it was given as.
+def check_model(model: str) -> None:
+    """Refuse a model of `--model` that is neither a folder nor on the Hub.
 
     Raises:
         ValueError: naming the argument.
@@ -122,16 +118,16 @@ def check_model(model: str, option: str = "--model") -> None:
     path = Path(model)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ValueError(f"{option} {model}: this folder has no config.json, so it is not the folder of a model.")
+            raise ValueError(f"--model {model}: this folder has no config.json, so it is not the folder of a model.")
     elif path.exists():
-        raise ValueError(f"{option} {model} is a file: give the folder of a model.")
+        raise ValueError(f"--model {model} is a file: give the folder of a model.")
     elif model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1:
-        raise ValueError(f"{option} {model}: there is no such folder.")
+        raise ValueError(f"--model {model}: there is no such folder.")
     else:
-        _check_hub(model, option)
+        _check_hub(model)
 
 
-def _check_hub(model: str, option: str) -> None:
+def _check_hub(model: str) -> None:
     """Ask the Hub once. transformers would repeat it for half a minute, and not say that there is no folder."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
@@ -143,6 +139,6 @@ def _check_hub(model: str, option: str) -> None:
         if isinstance(error, HfHubHTTPError) and error.response.status_code not in (401, 404):
             return  # such as a gated model: transformers explains it
         raise ValueError(
-            f"{option} {model}: there is no such folder here, and it cannot be downloaded from the Hub "
+            f"--model {model}: there is no such folder here, and it cannot be downloaded from the Hub "
             f"({first_line(error)})."
         ) from error

@@ -61,7 +61,7 @@ def load_task(
     network, tokenizer = load_generator(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     use_threads(network, threads)
     if (server := extension(kind_of_output(network, tokenizer), "server")) is not None:
-        return server.load_task(network, tokenizer, max_new_tokens, device=device, dtype=dtype, **options)
+        return server.load_task(network, tokenizer, max_new_tokens, **options)
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{model} writes texts: it takes no {name.replace('_', ' ')}.")

@@ -5,7 +5,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Protocol
@@ -135,11 +135,11 @@ class StreamEndpoint(Endpoint):
 
     Args:
         row: returns a line from the request and a part of the answer.
-        last_rows: returns the last lines from what was computed.
+        last_row: returns the last line from what was computed.
     """
 
     row: Callable[[Any, Any], dict[str, Any]]
-    last_rows: Callable[[Any], Iterable[dict[str, Any]]]
+    last_row: Callable[[Any], dict[str, Any]]
 
     @property
     def response(self) -> dict[str, Any]:
@@ -158,8 +158,7 @@ class StreamEndpoint(Endpoint):
         try:
             while (part := await call.in_time(call.parts.get())) is not answer:
                 yield _line(await call.in_thread(self.row, call.body, part))
-            for row in await call.in_thread(lambda: list(self.last_rows(answer.result()))):
-                yield _line(row)
+            yield _line(await call.in_thread(self.last_row, answer.result()))
         except HTTPException as error:
             yield _line({"detail": error.detail})
         except _ERRORS as error:

@@ -16,7 +16,7 @@ from weftformer.common.options import add_options, option_flag
 from weftformer.common.rules import NotAllowed
 from weftformer.common.words import counted
 from weftformer.routes.planning.settings import RULES, Constraints, PlanSettings
-from weftformer.scripts.arguments import check_model, new_file
+from weftformer.scripts.arguments import new_file
 
 if TYPE_CHECKING:
     from weftformer.routes.plans import Plan
@@ -85,11 +85,21 @@ def export(file: Path, plans: Iterable[Plan], form: str | None = None) -> None:
         print(f"Left out of {file}: {counted(len(left_out), 'route')}. The first: {left_out[0]}", file=sys.stderr)
 
 
-def check_models(arguments: argparse.Namespace) -> None:
-    """Apply [`check_model`] to `--model` and `--forward-model`."""
-    check_model(arguments.model)
-    if arguments.forward_model not in (None, "none"):
-        check_model(arguments.forward_model, "--forward-model")
+def add_forward_model(add: Any) -> None:
+    """Add `--forward-model`, which scripts for earlier versions pass. It is ignored, with a warning.
+
+    Args:
+        add: `add_argument` of a parser.
+    """
+    add("--forward-model", action=_Ignored, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+class _Ignored(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        print(
+            f"{option_string} is ignored: Weft no longer has a forward model, which was no evidence for a step.",
+            file=sys.stderr,
+        )
 
 
 def take_shipped_model(arguments: argparse.Namespace) -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from weftformer.common.words import counted
 from weftformer.routes.commands.arguments import (
     add_export,
+    add_forward_model,
     add_plan_options,
     add_stock_options,
     changed_options,
-    check_models,
     export,
     plan_settings,
     read_stock,
@@ -29,7 +29,7 @@ from weftformer.routes.files.streams import PLAN_FORMS, plan_form, write_lines
 from weftformer.routes.plans import IDEAS, Candidate, Plan, steps_in_words
 from weftformer.routes.shipped import provenance, stock_file
 from weftformer.routes.stock.offers import CATALOGUES
-from weftformer.scripts.arguments import add_model_options, check_output, loading_options, new_file
+from weftformer.scripts.arguments import add_model_options, check_model, check_output, loading_options, new_file
 from weftformer.scripts.sharing import add_sharing_options, is_shared, output_place, run_shared, unfinished_rows
 
 if TYPE_CHECKING:
@@ -81,8 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("how routes are searched and ranked")
     add = search.add_argument
     add("--starting-material", metavar="SMILES", help="starting material, for a model trained with one")
-    add("--forward-model", metavar="MODEL",
-        help="forward model trained on `routes prepare --forward`, or none (default: included)")  # fmt: skip
+    add_forward_model(add)
     add_plan_options(search)
 
 
@@ -118,12 +117,10 @@ def main(args: argparse.Namespace) -> int:
     take_shipped_model(args)
     settings = plan_settings(args)
     targets = read(args)
-    check_models(args)
+    check_model(args.model)
     stock = read_stock(args.stock, not args.no_progress, column=args.stock_column, is_strict=args.stock_strict)
     conditions = {"n_steps": args.steps, "starting_material": args.starting_material, "stock": stock}
-    task = PlanTask(
-        args.model, loading_options(args), args.threads, _options(args), settings, conditions, args.forward_model
-    )
+    task = PlanTask(args.model, loading_options(args), args.threads, _options(args), settings, conditions)
     if is_shared(args):
         return _status(run_shared(args, task, targets))
     plans = dict[int, Plan]()
@@ -224,7 +221,7 @@ def read(args: argparse.Namespace) -> list[Target]:
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options that determine the routes. A resumed run must have the same."""
-    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "forward_model", "dtype")
+    names = ("model", "steps", "stock", "stock_column", "stock_strict", "starting_material", "dtype")
     values = {name: getattr(args, name) for name in names}
     if isinstance(args.steps, range):
         values["steps"] = f"{args.steps[0]}-{args.steps[-1]}"

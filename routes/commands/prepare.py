@@ -1,4 +1,6 @@
-"""Make training data for route and forward models from route files of any format, and report skipped routes."""
+"""Make training data from route files of any format, and report skipped routes. The rows are for `weftformer routes
+train`, or with --forward for `weftformer train`.
+"""
 
 import argparse
 from pathlib import Path

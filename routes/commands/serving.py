@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from weftformer.routes.commands.arguments import add_stock_options, check_models, read_stock, take_shipped_model
+from weftformer.routes.commands.arguments import (
+    add_forward_model,
+    add_stock_options,
+    read_stock,
+    take_shipped_model,
+)
+from weftformer.scripts.arguments import check_model
 
 
 def add_arguments(add: Any) -> None:
     """Add the options; `add` is `add_argument` of a parser."""
     add_stock_options(add, "for routes, purchasable molecules: SMILES or InChIKeys, one per line or in a table")
-    add("--forward-model", metavar="MODEL",
-        help="for routes, forward model of `routes prepare --forward`, or none (default: included)")  # fmt: skip
+    add_forward_model(add)
     add("--library", metavar="FILE",
         help="for routes, own reactions besides the included ones, made by `weftformer routes library`")  # fmt: skip
 
@@ -24,6 +29,6 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
         ValueError, OSError: there is no such model, or the stock cannot be read.
     """
     take_shipped_model(args)
-    check_models(args)
+    check_model(args.model)
     stock = read_stock(args.stock, column=args.stock_column, is_strict=args.stock_strict)
-    return {"stock": stock, "forward_model": args.forward_model, "library": args.library}
+    return {"stock": stock, "library": args.library}

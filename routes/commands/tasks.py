@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weftformer.distributed.tasks import FAILED, Items, ModelTask, Result, as_line, batches_of
-from weftformer.routes.evaluation.round_trip import load_forward
 from weftformer.routes.files.targets import Target
 from weftformer.routes.planning.planner import RoutePlanner
 from weftformer.routes.planning.settings import PlanSettings
@@ -26,13 +25,11 @@ class PlanTask(ModelTask):
     Args:
         settings: the settings of the search and the ranking.
         conditions: `n_steps`, `starting_material` and `stock`, as in [`RoutePlanner.stream`].
-        forward_model: as in [`load_forward`].
         on_first: as in [`RoutePlanner.stream`].
     """
 
     settings: PlanSettings = field(default_factory=PlanSettings)
     conditions: dict[str, Any] = field(default_factory=dict)
-    forward_model: str | None = None
     on_first: Callable[[Any, Route], None] | None = None
     command, unit = "routes plan", "targets"
     window = 1  # targets need not stay together, as lines that are sampled do
@@ -42,7 +39,6 @@ class PlanTask(ModelTask):
 
     def load(self) -> None:
         self._planner = RoutePlanner(*self.generator("routes"))
-        self._forward = load_forward(self.forward_model, self.loading.get("device"), self.loading.get("dtype", "auto"))
         # the settings, which are the same for all targets, are checked with any target
         self._planner.requests(["C"], self.settings, on_error="skip", **self.conditions)
 
@@ -52,7 +48,7 @@ class PlanTask(ModelTask):
         plans = self._planner.stream(
             [target.smiles for _, target in items], self.settings, progress=False, watch=watch, **self.conditions,
             on_error="skip",  # the other targets are still worth planning
-            on_first=self.on_first, finish=None if self._forward is None else self._forward.with_forward_ranks,
+            on_first=self.on_first,
         )  # fmt: skip
         for place, plan in plans:
             index, target = items[place]

@@ -11,9 +11,7 @@ from typing import Any
 from ..plans import Plan
 
 # The fields of `Candidate.reactions` in an RD file.
-_FIELDS = (
-    "reaction", "name", "class", "forward_rank", "evidence", "state", "precedents", "remarks", "reagents", "reason",
-)  # fmt: skip
+_FIELDS = ("reaction", "name", "class", "evidence", "state", "precedents", "remarks", "reagents", "reason")
 
 
 def molecule_records(plan: Plan, left_out: list[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from .transformation import CLASSES, Example, ReagentSet
 
 State = Literal["precedented", "textbook", "no precedent", "fails"]
 Support = Literal["textbook", "two at once", "related"]
-Evidence = Literal["recorded", "textbook", "two at once", "related", "predicted", "none"]
+Evidence = Literal["recorded", "textbook", "two at once", "related", "none"]
 
 # The name of a step whose product differs from a reactant only in its stereochemistry.
 STEREO_ALONE, SEPARATION = "change of stereochemistry", "separation of isomers"
@@ -51,9 +51,6 @@ class JudgedStep:
             recorded. The first is empty, and has the number of reactions whose reagents were recorded.
         usual_reagents: the same in words, such as `K2CO3, DMF (31 of 120); NaH, DMF (22)`, or None. They are those of
             `usual_sets`: the roles of compounds decide their order, and what else was in the flask is left out.
-        forward_rank: the rank of the product among the predictions of a model that reads the reactants
-            (`routes.evaluation.round_trip`), 0 if it is not among them. None without such a model, or if it cannot
-            read the reactants.
     """
 
     product: str
@@ -66,7 +63,6 @@ class JudgedStep:
     support: Support | None = None
     reagents: tuple[ReagentSet, ...] = ()
     usual_reagents: str | None = None
-    forward_rank: int | None = None
 
     @property
     def reaction(self) -> str:
@@ -113,10 +109,7 @@ class JudgedStep:
         """The evidence for the step."""
         if self.state == "precedented":
             return "recorded"
-        if self.support is not None:
-            return self.support
-        is_predicted = self.state == "no precedent" and self.forward_rank and not self.is_objected
-        return "predicted" if is_predicted else "none"
+        return "none" if self.support is None else self.support
 
     @property
     def outcome(self) -> str:
@@ -127,20 +120,13 @@ class JudgedStep:
             return f"textbook: {self.name}"
         return f"fails: {self.reason}" if self.reason else "not recorded"
 
-    @property
-    def prediction(self) -> str | None:
-        """What the forward model says, in words; None if it says nothing."""
-        if self.forward_rank is None:
-            return None
-        return f"predicted back (rank {self.forward_rank})" if self.forward_rank else "not predicted back"
-
     def words(self, number: str) -> str:
         """Return the step in words: its number, its name or class, its judgement and remarks, and on a second line the
         usual reagents.
         """
-        facts = ", ".join(filter(None, [self.title or f"to {self.product}", self.outcome, self.prediction]))
+        facts = f"{number}: {self.title or f'to {self.product}'}, {self.outcome}"
         reagents = f"\n   usual reagents: {self.usual_reagents}" if self.usual_reagents else ""
-        return "; ".join([f"{number}: {facts}", *self.remarks]) + reagents
+        return "; ".join([facts, *self.remarks]) + reagents
 
     @property
     def title(self) -> str | None:
@@ -156,7 +142,6 @@ class JudgedStep:
         """Return the step for JSON: all fields but the molecules, which `reaction` has, and what follows from them."""
         return {
             "reaction": self.reaction,
-            "forward_rank": self.forward_rank,
             "evidence": self.evidence,
             "state": self.state,
             "precedents": self.precedents,
@@ -173,7 +158,7 @@ class JudgedStep:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any], product: str, reactants: tuple[str, ...]) -> JudgedStep:
-        """Read the result of [`to_dict`]. Keys that follow from others are ignored.
+        """Read the result of [`to_dict`]. Keys that follow from others are ignored, and those of earlier versions.
 
         Args:
             row: the result of [`to_dict`].
@@ -196,7 +181,6 @@ class JudgedStep:
             support=row["support"],
             reagents=tuple(ReagentSet(**compounds) for compounds in row["reagent_sets"]),
             usual_reagents=row["reagents"],
-            forward_rank=row["forward_rank"],
         )
 
 

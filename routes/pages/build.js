@@ -82,7 +82,6 @@ function show(index) {
     part.cards.replaceChildren();  // of a first try that failed
     for await (const row of rows(await ask("expand", { smiles, html: true, ...wishes(above) }, signal))) {
       if (row.html) addCard(row, node);
-      else if (row.rank) part.cards.querySelector(`[data-rank="${row.rank}"] .back`).textContent = row.forward_rank ? `predicted back (rank ${row.forward_rank})` : "not predicted back";
       else part.state.textContent = [`${row.found} reaction${row.found === 1 ? "" : "s"}.`, ...row.remarks].join(" ");
     }
   }).finally(() => { if (!part.problem.hidden) part.state.textContent = ""; });

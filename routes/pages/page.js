@@ -29,10 +29,10 @@ document.querySelectorAll(".route > details[open] .view").forEach(viewOf);
 // What is shown, and in which order.
 const wanted = document.getElementById("wanted");
 const routes = [...document.querySelectorAll(".route")].map(element => {
-  const { rank, score, reactions, number, predicted } = element.dataset;
+  const { rank, score, reactions, number } = element.dataset;
   return {
     element, number, group: element.parentElement, plan: element.closest(".plan"), rank: Number(rank), score: Number(score ?? 0) || 0, reactions: Number(reactions),
-    purchasable: "purchasable" in element.dataset, recorded: "recorded" in element.dataset, predicted: Number(predicted ?? -1), texts: null,
+    purchasable: "purchasable" in element.dataset, recorded: "recorded" in element.dataset, texts: null,
   };
 });
 const of = new Map(routes.map(route => [route.element, route]));
@@ -42,7 +42,6 @@ const ORDERS = {
   reactions: (a, b) => a.reactions - b.reactions,
   purchasable: (a, b) => b.purchasable - a.purchasable,
   recorded: (a, b) => b.recorded - a.recorded,
-  predicted: (a, b) => b.predicted - a.predicted,
 };
 
 // SMILES have to agree letter by letter (C is not c), words need not; a number is that of a route

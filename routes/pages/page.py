@@ -89,7 +89,6 @@ def routes_page(
         routes=routes,
         purchasable=sum(purchasable) if purchasable else None,
         needs=_needs(routes),
-        is_predicted=any(route.candidate.feasibility is not None for route in routes),
         counts=sorted({route.route.num_reactions for route in routes}),
         shared=shared,
         looks=LOOKS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -88,12 +88,6 @@ def proposal_row(candidate: Candidate) -> dict[str, Any]:
     return {"rank": candidate.rank, "score": candidate.finite_score} | about | {"reactants": reactants}
 
 
-def last_rows(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Yield what is known at the end: the forward rank and the evidence of each reaction, by its rank, if there is a
-    forward model, then the number of reactions and the remarks.
-    """
-    for candidate in plan.candidates:
-        [step] = candidate.steps
-        if step.forward_rank is not None:
-            yield {"rank": candidate.rank, "forward_rank": step.forward_rank, "evidence": candidate.evidence}
-    yield {"target": plan.target, "found": len(plan.candidates), "remarks": list(plan.remarks)}
+def last_row(plan: Plan) -> dict[str, Any]:
+    """Return what is known at the end, for JSON: the number of reactions and the remarks."""
+    return {"target": plan.target, "found": len(plan.candidates), "remarks": list(plan.remarks)}

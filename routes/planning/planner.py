@@ -81,7 +81,6 @@ class RoutePlanner:
         on_error: str = "skip",
         watch: Callable[[], None] | None = None,
         on_first: Callable[[Any, Route], None] | None = None,
-        finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
     ) -> Iterator[tuple[int, Plan]]:
         """Like [`plan`], but yield each target when its search ends: first targets that cannot be planned, then the
@@ -104,7 +103,6 @@ class RoutePlanner:
                 "raise".
             watch: called before each token; an exception in it ends the search.
             on_first: called with the index of a target and its first route to the stock, if its search then continues.
-            finish: a function that completes each plan, such as `ForwardModel.with_forward_ranks`.
             changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
@@ -126,9 +124,7 @@ class RoutePlanner:
             on_error=on_error,
         )
         common = next((request.settings for request in requests if request.problem is None), settings)
-        pool = PlanPool(
-            self.model, self.tokenizer, common.for_search, sold, batch_size, watch, together=True, finish=finish
-        )
+        pool = PlanPool(self.model, self.tokenizer, common.for_search, sold, batch_size, watch, together=True)
         pool.on_first = on_first
         return self._run(requests, common, pool, progress)
 
@@ -140,7 +136,6 @@ class RoutePlanner:
         *,
         stock: StockLike | None = None,
         on_found: Callable[[Candidate], None] | None = None,
-        finish: Callable[[Plan], Plan] | None = None,
         **changes: Any,
     ) -> Plan:
         """Return reactions that make a molecule: those of the library and those that the model proposes, in one list.
@@ -153,7 +148,6 @@ class RoutePlanner:
             stock: the purchasable molecules; the reactions then list missing reactants and offers (default: those of
                 the planner).
             on_found: called with each reaction.
-            finish: a function that completes the plan, such as `ForwardModel.with_forward_ranks`.
             changes: fields of [`PlanSettings`], which override those in `settings`.
 
         Returns:
@@ -164,9 +158,7 @@ class RoutePlanner:
             ValueError: as in [`plan`], or `n` is below 1.
         """
         settings = replace(settings or PlanSettings(), **changes)
-        [(_, plan)] = self.expansions(
-            [smiles], n, settings, stock=stock, on_found=on_found, finish=finish, on_error="raise"
-        )
+        [(_, plan)] = self.expansions([smiles], n, settings, stock=stock, on_found=on_found, on_error="raise")
         return plan
 
     def expansions(
@@ -178,7 +170,6 @@ class RoutePlanner:
         stock: StockLike | None = None,
         batch_size: int | None = None,
         on_found: Callable[[Candidate], None] | None = None,
-        finish: Callable[[Plan], Plan] | None = None,
         on_error: str = "skip",
     ) -> Iterator[tuple[int, Plan]]:
         """Like [`expand`] for many molecules, but yield each when its search ends. With `on_error="skip"`, a molecule
@@ -194,9 +185,7 @@ class RoutePlanner:
                 requests.append(PlanRequest(target, settings=settings, problem=str(error)))
         search = replace(settings, direct=False, ranking="log_probability")
         sold = settings.stock_of(self.stock if stock is None else stock)
-        pool = PlanPool(
-            self.model, self.tokenizer, search.for_search, sold, batch_size, together=len(targets) > 1, finish=finish
-        )
+        pool = PlanPool(self.model, self.tokenizer, search.for_search, sold, batch_size, together=len(targets) > 1)
         return self._run(requests, search, pool, progress=False)
 
     def requests(

@@ -62,7 +62,6 @@ class PlanPool:
             together. A server lets them join at once, so that nobody waits for a long search. The budget of a search
             to the stock is then measured on the clock, because an answer has to come in time. Otherwise, it is the
             target's share of the time.
-        finish: a function that completes each plan, such as `ForwardModel.with_forward_ranks`.
 
     Attributes:
         on_first: a function that is called with the key of a target and its first route to the stock, if its search
@@ -78,9 +77,8 @@ class PlanPool:
         most: int | None = None,
         watch: Callable[[], None] | None = None,
         together: bool = False,
-        finish: Callable[[Plan], Plan] | None = None,
     ):
-        self.together, self.finish = together, finish
+        self.together = together
         self.on_first: Callable[[Hashable, Route], None] | None = None
         rows = ROWS_OF_MANY if together and stock is not None and not settings.direct else ROWS
         self.most = most or max(1, rows // settings.beams)
@@ -170,5 +168,4 @@ class PlanPool:
         start = time.monotonic()
         plan = target.strategy.plan()
         seconds = target.seconds + time.monotonic() - start
-        plan = replace(plan, seconds=seconds, remarks=(*target.request.remarks, *plan.remarks))
-        return plan if self.finish is None else self.finish(plan)
+        return replace(plan, seconds=seconds, remarks=(*target.request.remarks, *plan.remarks))

@@ -14,11 +14,10 @@ from ...common.options import request_fields
 from ...serving.endpoint import Checked, Endpoint, JsonEndpoint, StreamEndpoint, one_or_more
 from ...serving.limits import Limits, check_time
 from ..drawing.svg import route_svg
-from ..evaluation.round_trip import ForwardModel, load_forward
 from ..family import disable_padding
 from ..judging import JudgedStep, Library, library_of, shipped_library
 from ..pages.page import answer_html, card_html, page_style
-from ..planning.expansion import last_rows, proposal_row
+from ..planning.expansion import last_row, proposal_row
 from ..planning.planner import RoutePlanner
 from ..planning.pool import ROWS, PlanPool
 from ..planning.requests import PlanRequest, about_routes, default_steps, expansion_request, no_material_because
@@ -65,7 +64,6 @@ class RouteTask:
         stock: the purchasable molecules. Candidates then list missing ones.
         max_new_tokens: largest number of new tokens (default: three quarters of the model's positions, because the
             beginning of a route, which names the target, takes the rest).
-        forward: the forward model, which predicts the product of each reaction.
         library: the recorded transformations. Requests cannot choose them.
     """
 
@@ -74,10 +72,9 @@ class RouteTask:
         planner: RoutePlanner,
         stock: Stock | None = None,
         max_new_tokens: int | None = None,
-        forward: ForwardModel | None = None,
         library: Library | None = None,
     ):
-        self.planner, self.model, self.stock, self.forward = planner, planner.model, stock, forward
+        self.planner, self.model, self.stock = planner, planner.model, stock
         self.library = shipped_library() if library is None else library
         positions = self.model.config.max_target_positions
         self.max_new_tokens = min(max_new_tokens or positions * 3 // 4, positions)
@@ -95,22 +92,17 @@ class RouteTask:
         max_new_tokens: int | None = None,
         *,
         stock: Stock | None = None,
-        forward_model: str | None = "none",
         library: str | None = None,
-        device: str | None = None,
-        dtype: str = "auto",
     ) -> "RouteTask":
         """Make the task of a loaded model.
 
         Args:
             model, tokenizer, max_new_tokens, stock: as in [`RouteTask`].
             library: the file of a user's own reactions, as in [`PlanSettings`].
-            forward_model, device, dtype: as in [`load_forward`].
         """
         transformations = shipped_library() if library is None else library_of(library)
         transformations.propose("CCO", 1)  # reading it takes longer than an answer may take
-        forward = load_forward(forward_model, device, dtype)
-        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, forward, transformations)
+        return cls(RoutePlanner(model, tokenizer), stock, max_new_tokens, transformations)
 
     def requests(
         self,
@@ -185,8 +177,7 @@ class RouteTask:
 
     def open_pool(self, key: PlanSettings, watch: Callable[[], None]) -> PlanPool:
         """Return a pool of requests with these settings, for a [`Batcher`]."""
-        finish = None if self.forward is None else self.forward.with_forward_ranks
-        return PlanPool(self.model, self.planner.tokenizer, key, key.stock_of(self.stock), watch=watch, finish=finish)
+        return PlanPool(self.model, self.planner.tokenizer, key, key.stock_of(self.stock), watch=watch)
 
     def stock_with(self, have: Sequence[str]) -> Stock | None:
         """Return the stock with molecules that a user has, given as canonical SMILES."""
@@ -196,9 +187,6 @@ class RouteTask:
         """Return facts about the model, the stock and the training data, for the page."""
         facts: dict[str, Any] = {
             "stock": str(self.stock) if self.stock is not None else "none: purchasable molecules are unknown",
-            "forward model": "none: feasibility is unknown"
-            if self.forward is None
-            else f"predicts the products of reactions, {self.forward.beams} beams",
         }
         facts |= {f"training data: {key.replace('_', ' ')}": value for key, value in about_routes(self.model).items()}
         if self.takes_steps:
@@ -311,7 +299,7 @@ def _expand_endpoint(task: RouteTask, fields: dict[str, Any], target: Any) -> En
         return proposal_row(candidate) | ({"html": card_html(candidate)} if body.html else {})
 
     request = create_model("ExpandRequest", __base__=Molecule, **{name: fields[name] for name in _EXPANSION})
-    return StreamEndpoint(path="/expand", summary=_EXPANDS, request=request, check=check, row=row, last_rows=last_rows)
+    return StreamEndpoint(path="/expand", summary=_EXPANDS, request=request, check=check, row=row, last_row=last_row)
 
 
 def _plans(body: Any, answers: Sequence[Plan | None], problems: Sequence[str | None]) -> list[Plan]:

@@ -1,4 +1,4 @@
-"""The included models, one for routes and one for products, and the stocks.
+"""The included route model and the stocks.
 
 `python -m weftformer.routes.recipes.shipped_routes` writes the weights and the stock of the benchmark PaRoutes, and
 `python -m weftformer.routes.recipes.shipped_stock` the other one.
@@ -11,7 +11,6 @@ from typing import Any
 
 _FOLDER = Path(__file__).parent
 MODEL = _FOLDER / "weft-routes"
-FORWARD_MODEL = _FOLDER / "weft-forward"
 STOCK = _FOLDER / "stock.csv.gz"
 # The starting materials of the recorded routes of PaRoutes, advanced intermediates among them. It has a name.
 PAROUTES_STOCK, PAROUTES = _FOLDER / "paroutes-stock.csv.gz", "paroutes"

@@ -86,9 +86,9 @@ class Preparation:
         sub_routes: whether each molecule that a route makes is also a target of its own.
         single_steps: whether each reaction is also a route of one step, as the search to the stock requests from the
             model.
-        forward: whether to make only rows from the reactants of each reaction to its product, for a forward model.
-            These texts are always aligned, and their length is not limited. Reactions with a product that an excluded
-            route makes are excluded, whatever their reactants.
+        forward: whether to make only rows from the reactants of each reaction to its product, for a text model that
+            predicts products (`weftformer train`). These texts are always aligned, and their length is not limited.
+            Reactions with a product that an excluded route makes are excluded, whatever their reactants.
         starting_material: `"none"`, `"random"` or `"all"`, as in `training_pairs`.
         max_source_length: the largest number of tokens in a source, as in published models. In front of a starting
             material, the target molecule has at most `PRODUCT_LENGTH` of them.
@@ -115,7 +115,9 @@ class Preparation:
         False, "also add each reaction as a one-step route; a model needs them for the search to the stock"
     )
     forward: bool = option(
-        False, "make rows for a forward model instead: each reaction, aligned, from its reactants to its product"
+        False,
+        "make rows for a text model that predicts products (`weftformer train`, `weftformer generate`): each "
+        "reaction, aligned, from its reactants to its product",
     )
     starting_material: str = option(
         "none",

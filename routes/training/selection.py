@@ -83,7 +83,7 @@ class Selection:
             routes = list(entry.routes())
         except ValueError as error:
             return [Outcome(entry.place, "not_parsable", str(error))]
-        # a forward model must not learn any reaction of an excluded route
+        # a model of products must not learn any reaction of an excluded route
         parts = [part for route in routes for part in (route, *(route.sub_routes() if self.settings.forward else ()))]
         molecules = filter(None, map(read_molecule, dict.fromkeys(part.smiles for part in parts)))
         return [Outcome(entry.place, keys=(hash64(molecule.canonical),)) for molecule in molecules]

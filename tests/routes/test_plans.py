@@ -135,8 +135,12 @@ def test_a_plan_is_written_and_read():
     ]  # fmt: skip
     assert [(c["precedented"], c["reactions"] is None) for c in data["candidates"]] == [(False, False), (None, True)]
     older = {name: data[name] for name in ("target", "problem", "candidates")}
-    older["candidates"][0]["joined_at"] = ["CO"]  # a field of older files
+    # fields and values of older files
+    older["candidates"][0] |= {"joined_at": ["CO"], "feasibility": 1.0, "evidence": "predicted"}
+    for row in older["candidates"][0]["reactions"]:
+        row |= {"forward_rank": 2, "evidence": "predicted"}
     assert Plan.from_dict(older).candidates == best and Plan.from_dict(older).id is None
+    assert Plan.from_dict(older).candidates[0].evidence == "none"
 
 
 # what no library says of the steps of LONGER: a value in every field
@@ -226,16 +230,18 @@ def test_recorded_steps_solve_a_target(stock, routes, is_solved, solved_by_any, 
 
 
 def test_the_evidence_of_a_route_is_that_of_its_weakest_step():
-    def evidence(route, *ranks):
-        [candidate] = map(complete, found(route))
-        steps = zip(candidate.steps, ranks or [None] * len(candidate.steps), strict=True)
-        return replace(candidate, steps=tuple(replace(step, forward_rank=rank) for step, rank in steps)).evidence
+    def evidence(*supports):
+        pairs = zip(MOLECULES, supports, strict=True)
+        steps = tuple(JudgedStep(*molecules, support=support) for molecules, support in pairs)
+        return replace(found(LONGER)[0], steps=steps).evidence
 
-    kinds = [evidence(LONGER, *ranks) for ranks in ((), (1, 1), (0, 1), (5, None))]
-    assert kinds == ["none", "predicted", "none", "predicted"]
-    assert evidence(ESTER) == "recorded" and found(None)[0].evidence is None
+    order = (None, "related", "two at once", "textbook")
+    for place, weaker in enumerate(order):
+        for stronger in order[place:]:
+            assert evidence(weaker, stronger) == evidence(stronger, weaker) == (weaker or "none")
+    assert [complete(one).evidence for one in found(LONGER, ESTER, None)] == ["none", "recorded", None]
     amide = Route("NCCOC(=O)c1ccccc1", leaf("NCCO", "O=C(Cl)c1ccccc1"))  # the amine reacts first
-    assert evidence(amide, 1) == "none"
+    assert complete(found(amide)[0]).evidence == "none"
 
 
 def test_a_plan_is_visited_and_shown():

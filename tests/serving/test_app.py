@@ -302,7 +302,7 @@ class SlowTask(StubTask):
             return [("a", None)]
 
         rows = StreamEndpoint(
-            path="/rows", summary="", request=Body, check=check, row=self.slow, last_rows=lambda answer: [{"last": answer}]
+            path="/rows", summary="", request=Body, check=check, row=self.slow, last_row=lambda answer: {"last": answer}
         )  # fmt: skip
         threads = Threads(self.slow, 1, 1, limits.timeout_s)
         alone = Endpoint(path="/alone", summary="", request=Body, check=lambda *_: [("a", None)], queue=threads)

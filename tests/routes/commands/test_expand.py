@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from weftformer.routes.evaluation.round_trip import ForwardModel
 from weftformer.routes.judging import Transformation
 from weftformer.scripts import cli
 
@@ -20,7 +19,7 @@ def run(planner_folder, library, tmp_path, capsys):
     (tmp_path / "stock.csv").write_text("smiles,price_usd\nCC(=O)O,5\n")
 
     def run(*words):
-        more = ["--model", planner_folder, "--stock", str(tmp_path / "stock.csv"), "--forward-model", "none"]
+        more = ["--model", planner_folder, "--stock", str(tmp_path / "stock.csv")]
         code = cli.main(["routes", "expand", *words, *more, "--beams", "1"])
         return code, *capsys.readouterr()
 
@@ -50,20 +49,6 @@ def test_json_lines_have_all_that_is_known(run, monkeypatch):
     acid, amine = first["reactants"]
     assert (acid["in_stock"], acid["offer"]["price"]) == (True, 5.0)
     assert amine == {"smiles": AMINE, "in_stock": False, "offer": None}
-
-
-def test_forward_ranks_come_at_the_end(run, monkeypatch):
-    class Third(ForwardModel):
-        def __init__(self):
-            self.model, self.beams, self.batch_size = None, 5, 16
-
-        def _predict(self, batch):
-            return {reaction: 3 * ("CC(=O)O" in reaction.reactants) for reaction in batch}
-
-    monkeypatch.setattr("weftformer.routes.evaluation.round_trip.load_forward", lambda *_: Third())
-    assert run(AMIDE)[1].endswith("\npredicted back: 1 (rank 3)\n")
-    rows = [json.loads(line) for line in run(AMIDE, "--json-lines")[1].splitlines()]
-    assert [row["forward_rank"] for row in rows if row.get("rank") == 1] == [None, 3]
 
 
 def test_mistakes_and_molecules_without_reactions(run):

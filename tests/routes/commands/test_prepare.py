@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 
 import pytest
+from datasets import load_from_disk
 
 from weftformer.routes import Route, write_routes
 from weftformer.routes.files.formats import to_reaction_tree
@@ -47,3 +48,20 @@ def test_every_argument_arrives(files, tmp_path, capsys):
     assert json.loads((out / "report.json").read_text())["settings"] == expected
     assert weft(files[0], "--output-dir", out, "--aligned", 2, "--overwrite") == 0
     assert json.loads((out / "report.json").read_text())["settings"] == asdict(Preparation(aligned=2))
+
+
+@pytest.mark.integration
+def test_a_text_model_learns_to_predict_products(tmp_path, capsys):
+    """As the documentation says, only shorter."""
+    write_routes(tmp_path / "routes.jsonl", [AMIDE, ESTER])
+    rows, model = tmp_path / "rows", tmp_path / "model"
+    assert weft(tmp_path / "routes.jsonl", "--forward", "--output-dir", rows, "--no-progress", "--workers", 1) == 0
+    size = "d_model=48,encoder_layers=1,decoder_layers=1,encoder_ffn_dim=64,decoder_ffn_dim=64"
+    words = ["--train-file", rows, "--tokenizer-vocab-size", 270, "--preset", "modern-tiny", "--config-overrides",
+             size, "--max-steps", 120, "--per-device-train-batch-size", 3, "--learning-rate", 4e-3, "--warmup-steps",
+             5, "--validation-split", 0, "--output-dir", model, "--use-cpu"]  # fmt: skip
+    assert cli.main(["train", *map(str, words)]) == 0
+    data = load_from_disk(rows)
+    capsys.readouterr()
+    assert cli.main(["generate", "--model", str(model), *data["source"]]) == 0
+    assert capsys.readouterr().out.splitlines() == list(data["target"]) and len(data) == 3

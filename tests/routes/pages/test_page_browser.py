@@ -1,7 +1,5 @@
 """The page of routes in a real browser: Debian's chromium, driven by playwright."""
 
-from dataclasses import replace
-
 import pytest
 
 pytest.importorskip("playwright", reason="needs playwright: pip install weftformer[test]")
@@ -21,15 +19,14 @@ LONG = made(TARGET, "CC(=O)O", made("NCc1ccc(OC)cc1", made("N#Cc1ccc(OC)cc1", "N
 SHORT = made(TARGET, "CC(=O)Cl", "NCc1ccc(OC)cc1")
 
 
-def candidate(route, rank, missing, *forward_ranks):
-    ranks = forward_ranks or [None] * route.num_reactions
-    steps = tuple(replace(step, forward_rank=r) for step, r in zip(judge_route(route), ranks, strict=True))
+def candidate(route, rank, missing):
+    steps = tuple(judge_route(route))
     return Candidate(route.to_string(), -1.0 * rank, route.depth, route, missing=missing, rank=rank, steps=steps)
 
 
 FAILED = Candidate("x" * 300, -9, 1, rank=3)
 PLANS = [
-    Plan(TARGET, [candidate(LONG, 1, ("CC(=O)O",), 1, 2, 0), candidate(SHORT, 2, (), 1), FAILED]),
+    Plan(TARGET, [candidate(LONG, 1, ("CC(=O)O",)), candidate(SHORT, 2, ()), FAILED]),
     Plan("CCO", [candidate(made("CCO", "CC=O"), 1, None)]),
     Plan("C" * 90, problem="much too long " * 20 + "y" * 200),
 ]
@@ -44,7 +41,7 @@ def test_routes_are_sorted_and_filtered(open_page, tmp_path):
     save_page(PLANS, tmp_path / "routes.html", title="Amides")
     page = open_page((tmp_path / "routes.html").as_uri())
     assert shown(page) == ["t1-r1", "t1-r2", "t2-r1"]
-    page.locator("#sort").select_option("predicted")
+    page.locator("#sort").select_option("purchasable")
     assert shown(page) == ["t1-r2", "t1-r1", "t2-r1"]
     names = ["Last reaction: amide from an acid chloride", "Last reaction: amide coupling"]
     assert page.locator("#t1 h3:visible").all_inner_texts() == names

@@ -14,7 +14,6 @@ from weftformer.routes.server import RouteTask, building
 
 from ...serving.conftest import PLAIN, running, soon
 from ..planning.test_pool import CHLORIDE, COUPLING
-from .test_plan import KnowsTheAmide
 
 AMIDE, AMINE, ACID = "CC(=O)NCc1ccccc1", "NCc1ccccc1", "CC(=O)O"
 
@@ -34,18 +33,13 @@ def rows_of(response):
     return [json.loads(line) for line in response.text.splitlines()]
 
 
-def test_reactions_come_in_one_list_and_then_their_forward_ranks(task, planner, known):
-    with running(RouteTask(planner, task.stock, forward=KnowsTheAmide(known[0]))) as server:
-        *rows, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
+def test_reactions_come_in_one_list_and_then_their_number(task, planner):
+    with running(task) as server:
+        *proposed, last = rows_of(expand(server, smiles="O=C(C)NCc1ccccc1"))
     assert last["target"] == AMIDE and last["remarks"] == []
-    proposed = [row for row in rows if "reaction" in row]
     assert [row["rank"] for row in proposed] == list(range(1, last["found"] + 1))
-    assert rows[: len(proposed)] == proposed
     assert [row["reaction"] for row in proposed[:2]] == [f"{ACID}.{AMINE}>>{AMIDE}", f"CC(=O)Cl.{AMINE}>>{AMIDE}"]
     assert [part["in_stock"] for part in proposed[0]["reactants"]] == [True, False]
-    ranks = {row["rank"]: row for row in rows[len(proposed) :]}
-    assert ranks.keys() == {row["rank"] for row in proposed}
-    assert (ranks[1]["forward_rank"], ranks[1]["evidence"], ranks[2]["forward_rank"]) == (2, "recorded", 0)
     assert proposed == rows_of_search(planner, task.stock)
 
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from weftformer.routes import Candidate, Constraints, Plan, PlanSettings, Route, Stock
-from weftformer.routes.evaluation.round_trip import ForwardModel
 from weftformer.routes.server import RouteTask
 from weftformer.serving import Limits
 
@@ -141,24 +140,3 @@ def test_a_search_to_the_stock_has_the_budget_of_the_server(planner, known):
     ):
         (request,) = task.requests([known[0].smiles], settings, n_steps=steps, budget=2.0)
         assert request.settings.time_limit == seconds
-
-
-class KnowsTheAmide(ForwardModel):
-    """Predicts the first route's product, and nothing else."""
-
-    def __init__(self, route):
-        self.model, self.beams, self.batch_size, self.route = None, 5, 16, route
-
-    def _predict(self, batch):
-        amide = self.route.smiles, tuple(sorted(self.route.leaves()))
-        return {reaction: 2 if reaction == amide else 0 for reaction in batch}
-
-
-def test_a_forward_model_judges_routes(planner, known):
-    with running(RouteTask(planner, forward=KnowsTheAmide(known[0]))) as server:
-        body = {"targets": [route.smiles for route in known[:2]], "n_steps": 1, "beams": 2}
-        first, second = server.client.post("/plan", json=body).json()["plans"]
-        assert "predicts the products of reactions, 5 beams" in server.client.get("/").text
-    assert first["candidates"][0]["feasibility"] == 1.0
-    assert [row["forward_rank"] for row in first["candidates"][0]["reactions"]] == [2]
-    assert {row["feasibility"] for row in second["candidates"] if row["route"]} == {0.0}

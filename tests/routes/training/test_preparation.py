@@ -87,7 +87,7 @@ def test_each_molecule_that_is_made_is_a_target(tmp_path):
     assert [row["target"] for row in rows_of(path, tmp_path / "b", Preparation(single_steps=True))] == expected
 
 
-def test_reactions_for_a_forward_model(tmp_path):
+def test_reactions_for_a_model_that_predicts_products(tmp_path):
     bromide = Route("Clc1ccc(Br)cc1", (Route("Nc1ccc(Br)cc1"),))
     path = written(tmp_path, LONG, LONG, bromide)
     # the acid is an intermediate, made from other reactants
