@@ -30,7 +30,7 @@ _DEFAULTS: tuple[Any, ...] = (None, None, (), None)
 
 @cache
 def shipped_library() -> Library:
-    """Return the library that the package includes: 252,333 reactions of USPTO-50K's training part, USPTO-15K,
+    """Return the library that the package includes: 250,630 reactions of USPTO-50K's training part, USPTO-15K,
     PaRoutes n5 and parts of USPTO-full and USPTO-480K, and beside them named reactions of textbooks.
     """
     return load_library(

@@ -41,6 +41,14 @@ IMPOSSIBLE = {
     "cyanide of DMF": f"C[N:1](C)[CH:8]=O.Br{PHENYL}>>[N:1]#[C:8]{PHENYL}",
     "ethyl group of ether": f"CCO[CH2:8][CH3:9].[OH:1]{PHENYL}>>[CH3:9][CH2:8][O:1]{PHENYL}",
     "methyl group of dichloromethane": f"Cl[CH2:8]Cl.[OH:1]{PHENYL}>>[CH3:8][O:1]{PHENYL}",
+    "nitrogen of triethylamine": f"CC[N:1](CC)CC.O[C:8](=[O:9]){PHENYL}>>[NH2:1][C:8](=[O:9]){PHENYL}",
+    "nitrogen of HOBt": f"O[N:1]1N=Nc3ccccc31.O[C:8](=[O:9]){PHENYL}>>[NH2:1][C:8](=[O:9]){PHENYL}",
+    "nitrogen of cyanoborohydride": f"[BH3-]C#[N:1].O=[C:8]([CH3:9]){PHENYL}>>[NH2:1][CH:8]([CH3:9]){PHENYL}",
+    "carbon of cyanoborohydride": f"[BH3-][C:1]#N.[NH:8]([CH3:9]){PHENYL}>>[CH3:1][N:8]([CH3:9]){PHENYL}",
+    "carbon of pyridine": f"c3nccc[cH:1]3.[OH:8]{PHENYL}>>[CH3:1][O:8]{PHENYL}",
+    "oxygen of sulfuric acid for an aldehyde": f"O=S(=O)(O)[OH:1].O=C{PHENYL}>>[OH:1]{PHENYL}",
+    "oxygen of phosphate for an acid": f"O=P([O-])(O)[OH:1].[CH:8](=[O:9]){PHENYL}>>[OH:1][C:8](=[O:9]){PHENYL}",
+    "oxygen of carbonate for a sulfoxide": f"[O-]C(=O)[O-:1].[S:8]([CH3:9]){PHENYL}>>[O:1]=[S:8]([CH3:9]){PHENYL}",
 }  # fmt: skip
 POSSIBLE = {
     "bromine": f"[Br:1]Br.{BARE}>>[Br:1]{RING}",
@@ -51,6 +59,13 @@ POSSIBLE = {
     "DMF to an aldehyde": f"CN(C)[CH:8]=[O:1].Br{PHENYL}>>[O:1]=[CH:8]{PHENYL}",
     "methanol to an ester": "[CH3:1][OH:2].O[C:3](=[O:4])[CH3:5]>>[CH3:1][O:2][C:3](=[O:4])[CH3:5]",
     "water": f"[OH2:1].N#[C:8]{PHENYL}>>[O:1]=[CH:8]{PHENYL}",
+    "DPPA in the Curtius rearrangement": f"[N:1](=[N+]=[N-])P(=O)(c3ccccc3)c3ccccc3.OC(=O){PHENYL}>>[NH2:1]{PHENYL}",
+    "chloride of a Ghosez reagent": f"CC(C)=C(N(C)C)[Cl:1].O[C:8](=[O:9]){PHENYL}>>[Cl:1][C:8](=[O:9]){PHENYL}",
+    "carbonate of a hydrolysis": f"[O-]C(=O)[O-:1].CO[C:8](=[O:9]){PHENYL}>>[OH:1][C:8](=[O:9]){PHENYL}",
+    "sulfuric acid in a sulfonation": f"O[S:1](=[O:8])(=[O:9])[OH:10].{BARE}>>[S:1](=[O:8])(=[O:9])([OH:10]){RING}",
+    "sulfuric acid in a hydration": f"O=S(=O)(O)[OH:1].[CH2:9]=[CH:8]{PHENYL}>>[CH3:9][CH:8]([OH:1]){PHENYL}",
+    "formic acid in a ring": "[CH:1](=O)O.[NH2:2][c:3]1[cH:4][cH:5][cH:6][cH:7][c:8]1[NH2:9]"
+    ">>[cH:1]1[n:2][c:3]2[cH:4][cH:5][cH:6][cH:7][c:8]2[nH:9]1",
     "CCl4 in the Appel reaction": f"ClC(Cl)(Cl)[Cl:1].O[CH2:8]{PHENYL}>>[Cl:1][CH2:8]{PHENYL}",
 }  # fmt: skip
 
