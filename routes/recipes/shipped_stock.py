@@ -7,9 +7,9 @@ present there.
 
 A molecule is kept if it is small for the number of reactions that use it. The thresholds below are from reading
 samples of 200 by eye, with the share of each size that the filter has. Of the last sample, 94% were taken for
-molecules that suppliers list. `listed.smi` has more of them, and labelled reagents. Ions are written as the salt on
-the label. It takes a core ten minutes. Add `--sample 200` to print
-molecules for another reading.
+molecules that suppliers list. `listed.smi` has more of them, and labelled reagents. Amino acids with common protecting
+groups are kept if a reaction uses them or ZINC20 has them. Ions are written as the salt on the label. It takes a core
+ten minutes. Add `--sample 200` to print molecules for another reading.
 """
 
 import argparse
@@ -56,6 +56,20 @@ GROUPS = {
     "P(c1ccccc1)(c1ccccc1)c1ccccc1": 17,  # phosphonium salts and ylides
     "C(F)(F)F": 2,
 }
+# Amino acids that suppliers list with many protecting groups, of both hands and as alcohols: the side chains of common
+# ones, some of them protected, and what is between the nitrogen and the acid of cyclic ones.
+SIDE_CHAINS = (
+    "C", "C(C)C", "CC(C)C", "[C@@H](C)CC", "Cc1ccccc1", "Cc1ccc(O)cc1", "Cc1c[nH]c2ccccc12", "CO", "[C@@H](C)O",
+    "CS", "CCSC", "CC(N)=O", "CCC(N)=O", "CC(=O)O", "CCC(=O)O", "CCCCN", "CCCN", "CCCNC(=N)N", "Cc1c[nH]cn1", "CC",
+    "CCC", "C(C)(C)C", "CC(C)(C)C", "c1ccccc1", "CCc1ccccc1", "CC1CCCCC1", "C1CCCCC1", "C1CC1", "CC1CC1", "CC=C",
+    "CC#C", "CC(=O)OC(C)(C)C", "CCC(=O)OC(C)(C)C", "CC(=O)OC", "CCC(=O)OC", "CC(=O)OCc1ccccc1", "CCC(=O)OCc1ccccc1",
+    "CCCCNC(=O)OC(C)(C)C", "CCCCNC(=O)OCc1ccccc1", "CCCNC(=O)OC(C)(C)C", "COC(C)(C)C", "COCc1ccccc1",
+    "[C@@H](C)OC(C)(C)C", "[C@@H](C)OCc1ccccc1", "Cc1ccc(OC(C)(C)C)cc1", "Cc1ccc(OCc2ccccc2)cc1", "Cc1ccc(OC)cc1",
+    "Cc1ccc(F)cc1", "Cc1ccc(Cl)cc1", "Cc1ccc(Br)cc1", "Cc1ccc(I)cc1", "Cc1cccnc1", "Cc1ccc2ccccc2c1", "CSCc1ccccc1",
+)  # fmt: skip
+CYCLIC = "1CC[C@H]1", "1CCC[C@H]1", "1CCCC[C@H]1", "1C[C@H](O)C[C@H]1"
+AMINES = "N", "CC(C)(C)OC(=O)N", "O=C(OCc1ccccc1)N", "O=C(OCC1c2ccccc2-c2ccccc21)N"
+ENDS = "C(=O)O", "C(=O)OC", "C(=O)OCC", "C(=O)OC(C)(C)C", "C(=O)OCc1ccccc1", "C(=O)N", "CO"
 # Molecules that nobody can sell, or that are made where they are used, besides those that a step must not use.
 UNSTABLE = (
     "[OX2H,SX2H,NX3;!$(N[C,S]=[O,S])][CX4][Cl,Br,I]",  # halides beside a hydroxy group or an amine
@@ -121,9 +135,13 @@ def size_of(molecule: Chem.Mol) -> int:
 
 @cache
 def listed() -> frozenset[str]:
-    """Return molecules that suppliers list, whatever the thresholds."""
+    """Return molecules that suppliers list, whatever the thresholds: those of the file, and amino acids."""
     lines = LISTED.read_text(encoding="utf-8").splitlines()
-    return frozenset(neutral_form(Chem.CanonSmiles(line.split()[0])) for line in lines if not line.startswith("#"))
+    texts = [line.split()[0] for line in lines if not line.startswith("#")]
+    for residue in (*(f"[C@@H]({chain})" for chain in SIDE_CHAINS), *CYCLIC):
+        mirror = residue.replace("@@", "!").replace("@", "@@").replace("!", "@")
+        texts += [f"{amine}{hand}{end}" for amine in AMINES for hand in (residue, mirror) for end in ENDS]
+    return frozenset(neutral_form(Chem.CanonSmiles(text)) for text in texts)
 
 
 def is_listed(entry: Entry, num_made: int) -> bool:
@@ -186,7 +204,8 @@ def salt_of(smiles: str) -> str:
         atom.SetIsotope(0)
     plain = Chem.MolToSmiles(Chem.RemoveHs(ion))
     partners = (salt.split(".") for salt in named_salts() if plain in salt.split("."))
-    named = (partner for salt in partners for partner in salt if partner in COUNTER_IONS and partner != plain)
+    opposite = [counter for counter in COUNTER_IONS if ("+" in counter) != (charge > 0)]
+    named = (partner for salt in partners for partner in salt if partner in opposite)
     partner = min(named, key=COUNTER_IONS.index, default="[Br-]" if charge > 0 else "[Na+]")
     return Chem.CanonSmiles(".".join([smiles, *[partner] * abs(charge)]))
 

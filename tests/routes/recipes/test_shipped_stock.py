@@ -27,6 +27,8 @@ Entry = shipped_stock.Entry
         (Entry("OCC[CH2][Mg][Br]", 9, False), 0, False),
         (Entry("C[CH2][Mg][Br]", 106, False), 1, True),
         (Entry("[2H]C([2H])([2H])I", 0, False), 0, True),  # listed
+        (Entry("CC(C)C[C@@H](CO)NC(=O)OC(C)(C)C", 0, True), 0, True),  # Boc-leucinol
+        (Entry("CC(C)C[C@@H](CO)NC(=O)OC(C)(C)C", 0, False), 0, False),
         (Entry("[2H]c1ccc(Br)cc1", 2, True), 0, False),
         (Entry("FF", 40, True), 0, False),
         (Entry("N#[N+]c1ccccc1", 40, True), 0, False),
@@ -44,6 +46,7 @@ def test_what_suppliers_list_is_kept(entry, num_made, is_kept):
         ("[I-]", "[I-].[K+]"),
         ("[Br-]", "[Br-].[K+]"),
         ("C[CH2][Mg+]", "C[CH2][Mg+].[Br-]"),
+        ("C[CH](C)[Mg+]", "C[CH](C)[Mg+].[Cl-]"),  # not the lithium of the turbo Grignard reagent
         ("CCN", "CCN"),
     ],
 )
