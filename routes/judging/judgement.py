@@ -123,7 +123,7 @@ def judge_route(
         )
         if _separates_starting_material(step):
             note = Finding("a starting material has the centre: buy its isomer instead", "refuses")
-            judged = replace(judged, support=None, findings=(*judged.findings, note))
+            judged = replace(judged, precedents=0, support=None, findings=(*judged.findings, note))
         steps.append(judged)
     return tuple(steps)
 

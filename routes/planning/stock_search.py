@@ -43,7 +43,8 @@ PATIENCE = 20
 # The number of reactions by rare transformations and textbooks that are proposed for a molecule, and the probability
 # of separating it from its isomer.
 _RARE_STEPS, _SEPARATION = 15, 0.02
-# What is added to the rank of a molecule before each source is asked for its reactions, and at most before textbooks.
+# What is added to the rank of a molecule before each source is asked for its reactions. Textbooks with a similar
+# example are asked earlier.
 _DELAY_OF_RARE, _DELAY_OF_MODEL, _DELAY_OF_MORE = 4.0, 5.0, 8.0
 # The number of reactions that the library proposes for a molecule, in a search, where it is stuck, and in a list.
 SEARCHED_STEPS, MORE_STEPS, LISTED_STEPS = 22, 90, 45
