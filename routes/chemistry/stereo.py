@@ -85,6 +85,7 @@ def undefined_kinds(smiles: str) -> frozenset[Any]:
 
 
 def _elements(smiles: str) -> Any:
+    """Return the stereocentres and double bonds of a molecule without its isotopes, as RDKit describes them."""
     molecule: Any = Chem.Mol(structure(smiles))
     for atom in molecule.GetAtoms():
         atom.SetIsotope(0)

@@ -94,7 +94,7 @@ def is_supported(product: str, reactants: tuple[str, ...], library: Library) -> 
 def is_route_supported(route: Route, library: Library) -> bool:
     """Return whether [`judge_route`] finds each step recorded, or in textbooks."""
     return all(
-        is_supported(step.smiles, step.reactants, library) and not _separates_starting_material(step)
+        is_supported(step.smiles, step.reactants, library) and not _separates_starting_material(step, library)
         for step in route.steps()
     )
 
@@ -112,27 +112,25 @@ def judge_route(
         library: as in [`judge`].
         watch: called before each step. An exception in it ends the judgement.
     """
-    steps = []
+    library, steps = shipped_library() if library is None else library, []
     for step, fault in route_faults(route):
         watch()
         reactants = tuple(child.smiles for child in step.children)
         judged = (
-            judge(step.smiles, reactants, library)
-            if fault is None
-            else JudgedStep(step.smiles, reactants, findings=(fault,))
+            JudgedStep(step.smiles, reactants, findings=(fault,)) if fault else judge(step.smiles, reactants, library)
         )
-        if _separates_starting_material(step):
+        if _separates_starting_material(step, library):
             note = Finding("a starting material has the centre: buy its isomer instead", "refuses")
             judged = replace(judged, precedents=0, support=None, findings=(*judged.findings, note))
         steps.append(judged)
     return tuple(steps)
 
 
-def _separates_starting_material(step: Route) -> bool:
+def _separates_starting_material(step: Route, library: Library) -> bool:
     """Return whether a step separates isomers whose undefined centre a starting material already has."""
-    isomers = mixture(step.smiles)
-    if isomers is None or step.reactants != (isomers,):
+    if not _is_separation(step.smiles, step.reactants, library):
         return False
+    [isomers] = step.reactants
     return not all(undefined_kinds(isomers).isdisjoint(undefined_kinds(leaf)) for leaf in step.leaves())
 
 

@@ -116,12 +116,7 @@ class RoutePlanner:
             raise ValueError(f"batch_size={batch_size} is not allowed: give at least 1.")
         sold = settings.stock_of(self.stock if stock is None else stock)
         requests = self.requests(
-            targets,
-            settings,
-            n_steps=n_steps,
-            starting_material=starting_material,
-            stock=sold,
-            on_error=on_error,
+            targets, settings, n_steps=n_steps, starting_material=starting_material, stock=sold, on_error=on_error
         )
         common = next((request.settings for request in requests if request.problem is None), settings)
         pool = PlanPool(self.model, self.tokenizer, common.for_search, sold, batch_size, watch, together=True)

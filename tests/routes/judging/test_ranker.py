@@ -142,6 +142,11 @@ def test_all_sites_at_once_have_half_of_the_probability():
     both, one = "O=[N+]([O-])c1ccc([N+](=O)[O-])cc1", "Nc1ccc([N+](=O)[O-])cc1"
     assert library.propose("Nc1ccc(N)cc1", 9) == [((one,), 0.5), ((both,), 0.5)]
     assert library.propose("Nc1ccccc1", 9) == [(("O=[N+]([O-])c1ccccc1",), 1.0)]
+    # an improbable transformation takes place at one site
+    far = Transformation(nitro, 1, examples=(Example("CCC=O>>CCCO", None),))
+    assert [reactants for reactants, _ in Library([("O2", far)], by_similarity=True).propose("Nc1ccc(N)cc1", 9)] == [
+        (one,)
+    ]
     # a search counts each equivalent
     acyl = "[CH3:1]-[C:2](=[O:3])-[NH;D2;+0:4]-[c:5]>>Cl-[C:2](-[CH3:1])=[O:3].[NH2;D1;+0:4]-[c:5]"
     proposed = Library([("Cl1", Transformation(acyl, 30))]).propose("CC(=O)Nc1ccc(NC(C)=O)cc1", 9)
