@@ -116,9 +116,10 @@ def judge_route(
     for step, fault in route_faults(route):
         watch()
         reactants = tuple(child.smiles for child in step.children)
-        judged = (
-            JudgedStep(step.smiles, reactants, findings=(fault,)) if fault else judge(step.smiles, reactants, library)
-        )
+        if fault is not None:
+            steps.append(JudgedStep(step.smiles, reactants, findings=(fault,)))
+            continue
+        judged = judge(step.smiles, reactants, library)
         if _separates_starting_material(step, library):
             note = Finding("a starting material has the centre: buy its isomer instead", "refuses")
             judged = replace(judged, precedents=0, support=None, findings=(*judged.findings, note))
